@@ -1,0 +1,41 @@
+# `make test` is all a fresh clone needs: it builds the virtual environment, installs the packages and runs the tests.
+.PHONY: help setup test test-slow test-gpu check format bench clean
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+help:           ## list what can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
+
+$(READY): pyproject.toml constraints.txt scripts/setup.sh
+	PYTHON="$(PYTHON)" VENV="$(VENV)" sh scripts/setup.sh
+	@touch $(READY)
+
+setup: $(READY) ## make the virtual environment
+
+test: $(READY)  ## the tests CI runs (CPU only)
+	$(BIN)/python -m pytest
+
+test-slow: $(READY) ## everything that needs neither a GPU nor the network
+	$(BIN)/python -m pytest -m "not gpu and not network"
+
+test-gpu:       ## the tests that need a GPU, with the machine's own python
+	PYTHONPATH=src $(PYTHON) -m pytest -m gpu
+
+check: $(READY) ## lint, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY) ## rewrite the code in the house format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY) ## time the readout on this machine's CPU
+	$(BIN)/focusmem bench readout --device cpu --width 384
+
+clean:          ## remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

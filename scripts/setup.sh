@@ -1,0 +1,24 @@
+#!/bin/sh
+# Makes the virtual environment and installs focusmem with its development tools, at the tested versions.
+# Called by the Makefile; PYTHON and VENV come from there.
+set -eu
+: "${PYTHON:=python3}" "${VENV:=.venv}"
+
+"$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+    echo "focusmem needs Python 3.11 or newer; set PYTHON to one: make PYTHON=python3.12 test" >&2
+    exit 1
+}
+if ! "$PYTHON" -c 'import ensurepip' 2>/dev/null; then
+    # Debian ships Python without the part that makes virtual environments.
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        apt-get update -qq && apt-get install -y -qq --no-install-recommends python3-venv
+    else
+        echo "this Python cannot make virtual environments; install it first: apt-get install python3-venv" >&2
+        exit 1
+    fi
+fi
+"$PYTHON" -m venv "$VENV"
+pip() { "$VENV/bin/python" -m pip --disable-pip-version-check install --quiet "$@"; }
+# torch on its own and first: with its version settled, nothing else asks for another build of it.
+pip -c constraints.txt torch
+pip -c constraints.txt -e '.[dev,train]'

@@ -1,0 +1,36 @@
+"""The `focusmem` command: the list of its verbs."""
+
+import logging
+import sys
+
+import typer
+
+from focusmem.cli import bench, model, trajectory
+from focusmem.errors import FocusmemError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    help="Latent memory for frozen GUI agents. Try: focusmem model describe --backbone qwen3-vl-8b",
+)
+app.add_typer(model.app, name="model", help="What the memory pathway is made of.")
+app.add_typer(trajectory.app, name="trajectory", help="Trajectories on disk.")
+app.add_typer(bench.app, name="bench", help="How fast the parts are on this machine.")
+
+
+def main() -> None:
+    """Run a command; a mistake of the user's is one line, a bug of ours a traceback."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    try:
+        app()
+    except FocusmemError as error:
+        sys.stderr.write(f"focusmem: {error}\n")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.stderr.write("\nfocusmem: stopped\n")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""What reading six evidence items costs, in the four ways it can be done.
+
+naive      keys and values are projected again at every refinement, as the equations are written
+once       they are projected once per call: nothing of them depends on the query
+cached     they are kept per item, so a call only attends
+absorbed   only the features before them are kept, and the projections are folded into queries and results
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from focusmem.errors import ConfigError
+from focusmem.model.compressor import Compressor, CompressorConfig, Evidence, Features
+from focusmem.progress import Progress
+
+WAYS = ("naive", "once", "cached", "absorbed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadoutCostConfig:
+    width: int = 384
+    device: str = "cpu"
+    dtype: str = "float32"
+    num_heads: int = 16
+    num_items_each: int = 3
+    """So many episodic items and as many working items."""
+    episodic_tokens: int = 11_040
+    """A trajectory of 11.5 events at 960 tokens."""
+    working_tokens: int = 3_840
+    """A chunk of four events."""
+    num_repeats: int = 10
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.dtype not in ("float32", "bfloat16"):
+            raise ConfigError(f"dtype is '{self.dtype}'; choose float32 or bfloat16.")
+        if self.device.startswith("cuda") and not torch.cuda.is_available():
+            raise ConfigError(f"device is '{self.device}', but torch sees no GPU here; use --device cpu.")
+        for name in ("width", "num_items_each", "episodic_tokens", "working_tokens", "num_repeats"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+
+
+@torch.no_grad()
+def measure_readout(config: ReadoutCostConfig) -> dict[str, Any]:
+    """Median times of all ways in one run, taken in turns so that noise falls on all alike."""
+    torch.manual_seed(config.seed)
+    dtype = getattr(torch, config.dtype)
+    with torch.device(config.device):
+        sizes = CompressorConfig(width=config.width, num_heads=config.num_heads)
+        compressor = Compressor(sizes, evidence_width=config.width, policy_width=config.width).to(dtype)
+        lengths = [config.episodic_tokens] * config.num_items_each + [config.working_tokens] * config.num_items_each
+        hidden = [torch.randn(1, length, config.width, dtype=dtype) for length in lengths]
+        roles_N = torch.tensor([0] * config.num_items_each + [1] * config.num_items_each)
+    calls = _ways(compressor, hidden, roles_N)
+    times: dict[str, list[float]] = {way: [] for way in WAYS}
+    blocks = {way: calls[way]() for way in WAYS}  # also warms up
+    with Progress("readout", total=config.num_repeats * len(WAYS)) as line:
+        for _ in range(config.num_repeats):
+            for way in WAYS:
+                times[way].append(_seconds(calls[way], config.device))
+                line.step(note=f"{way} {times[way][-1] * 1000:.2f} ms")
+    median_s = {way: statistics.median(values) for way, values in times.items()}
+    num_bytes = _bytes_to_read(compressor, lengths, dtype.itemsize)
+    bytes_per_s = _read_bandwidth(config.device)
+    floor_s = num_bytes / bytes_per_s
+    return {
+        "config": asdict(config),
+        "torch": torch.__version__,
+        "device_name": torch.cuda.get_device_name() if config.device.startswith("cuda") else "cpu",
+        "num_threads": torch.get_num_threads(),
+        "median_s": median_s,
+        "fastest_s": {way: min(values) for way, values in times.items()},
+        "speedup_over_naive": {way: median_s["naive"] / median_s[way] for way in WAYS},
+        "cosine_to_naive": {way: _cosine(blocks["naive"], blocks[way]) for way in WAYS},
+        "num_bytes_cached_must_read": num_bytes,
+        "num_bytes_per_second_measured": round(bytes_per_s),
+        "cached_floor_s": floor_s,
+        "cached_over_floor": median_s["cached"] / floor_s,
+    }
+
+
+def _ways(compressor: Compressor, hidden: list[Tensor], roles_N: Tensor) -> dict[str, Callable[[], Tensor]]:
+    queries_NKH = compressor.queries(roles_N)
+    kept_features = [compressor.features(one) for one in hidden]
+    kept_keys_values: list[Evidence] = [compressor.keys_values(one, None) for one in kept_features]
+
+    def read(evidence: list[Evidence]) -> Tensor:
+        blocks: Tensor = compressor(queries_NKH, evidence, roles_N)
+        return blocks
+
+    return {
+        "naive": lambda: read([Features(compressor.features(one), None, is_absorbed=False) for one in hidden]),
+        "once": lambda: read([compressor.keys_values(compressor.features(one), None) for one in hidden]),
+        "cached": lambda: read(kept_keys_values),
+        "absorbed": lambda: read([Features(one, None) for one in kept_features]),
+    }
+
+
+def _seconds(call: Callable[[], Tensor], device: str) -> float:
+    if not device.startswith("cuda"):
+        start = time.perf_counter()
+        call()
+        return time.perf_counter() - start
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    torch.cuda.synchronize()
+    begin.record()
+    call()
+    end.record()
+    torch.cuda.synchronize()
+    return float(begin.elapsed_time(end)) / 1000
+
+
+def _bytes_to_read(compressor: Compressor, lengths: list[int], item_bytes: int) -> int:
+    """Per refinement the keys and values of all tokens and the block's weights; the output layer once."""
+    keys_values = 2 * sum(lengths) * compressor.width
+    per_step = (compressor.w_query, compressor.w_result, compressor.ffn_up, compressor.ffn_down)
+    weights = sum(layer.weight.numel() for layer in per_step)
+    steps = compressor.config.num_refinements
+    return item_bytes * (steps * (keys_values + weights) + compressor.w_out.weight.numel())
+
+
+def _read_bandwidth(device: str) -> float:
+    """Bytes per second of a plain sum over more memory than any cache holds."""
+    numbers = torch.ones(2**28 if device.startswith("cuda") else 2**26, device=device)
+    passes = [_seconds(numbers.sum, device) for _ in range(6)]
+    return numbers.nbytes / min(passes[1:])
+
+
+def _cosine(one: Tensor, other: Tensor) -> float:
+    return float(torch.nn.functional.cosine_similarity(one.float().flatten(), other.float().flatten(), dim=0))

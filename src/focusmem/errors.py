@@ -1,0 +1,61 @@
+"""Everything focusmem raises on purpose, as one tree.
+
+FocusmemError
+|-- UserError            the user's: shown as one line, no traceback
+|   |-- ConfigError          a config field or option has a value that cannot work
+|   |-- RecordError          stored data does not say what it should
+|   |-- StorageError         a file cannot be read or written (full disk, missing folder)
+|   |-- BackboneError        no such backbone, or its files cannot be loaded
+|   |-- CheckpointError      a checkpoint does not belong to this backbone or config
+|   `-- MissingPackageError  an optional package is not installed
+|-- PolicyError          the policy's: kept in the step and shown to the policy
+|   `-- UnreadableActionError
+`-- WorldError           the world's: the episode counts as an error, not a failure
+
+What is ours (a bug) is a plain exception with its traceback.
+"""
+
+
+class FocusmemError(Exception):
+    """Base of all deliberate errors; the message is a whole sentence meant to be read."""
+
+
+class UserError(FocusmemError):
+    pass
+
+
+class ConfigError(UserError):
+    pass
+
+
+class RecordError(UserError):
+    pass
+
+
+class StorageError(UserError):
+    pass
+
+
+class BackboneError(UserError):
+    pass
+
+
+class CheckpointError(UserError):
+    pass
+
+
+class MissingPackageError(UserError):
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"This needs the package '{package}'. Install it with: pip install 'focusmem[{extra}]'")
+
+
+class PolicyError(FocusmemError):
+    pass
+
+
+class UnreadableActionError(PolicyError):
+    pass
+
+
+class WorldError(FocusmemError):
+    pass

@@ -1,0 +1,40 @@
+"""The raw serialisation of an evidence item: an opening, a turn per event, a closing. Paper, Appendix B.1.
+
+The paper names the number of steps in the header. Here it stands in the closing, so that nothing in front changes
+when a chunk grows and a causal encoder can go on where it stopped.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from focusmem.errors import RecordError
+from focusmem.schemas import EvidenceItem, Prompt, Screenshot, Step, Turn, action_to_json
+from focusmem.templates import Templates
+
+_OWN_PROMPTS = Path(__file__).parent / "prompts"
+_SLOTS = {"opening": {"role", "task"}, "event": {"action"}, "closing": {"num_steps"}}
+
+
+class Serialiser:
+    """`prompts` is a folder with other wordings of the three texts."""
+
+    def __init__(self, prompts: Path | None = None) -> None:
+        self._templates = Templates(prompts or _OWN_PROMPTS, slots=_SLOTS)
+
+    def __call__(self, item: EvidenceItem, screenshots: Mapping[str, Screenshot]) -> Prompt:
+        events = [self.event(step, screenshots) for step in item.steps]
+        return (self.opening(item), *events, self.closing(len(item.steps)))
+
+    def opening(self, item: EvidenceItem) -> Turn:
+        task = item.instruction or "not known"
+        return Turn("user", (self._templates.fill("opening", role=item.role, task=task),))
+
+    def event(self, step: Step, screenshots: Mapping[str, Screenshot]) -> Turn:
+        digest = step.screenshot.sha256
+        if digest not in screenshots:
+            raise RecordError(f"The screenshot {digest[:12]}... of an evidence step is missing.")
+        action = f"none could be read. {step.error}" if step.action is None else action_to_json(step.action)
+        return Turn("user", (screenshots[digest], self._templates.fill("event", action=action)))
+
+    def closing(self, num_steps: int) -> Turn:
+        return Turn("user", (self._templates.fill("closing", num_steps=num_steps),))

@@ -1,0 +1,122 @@
+"""Files written whole or not at all, and names that stay inside their folder."""
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from focusmem.errors import StorageError
+
+_SAFE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9_-])?")
+
+
+def sha256_hex(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def is_safe_name(name: str) -> bool:
+    """Whether a name can be one path component: no separators, no dot at either end, not too long."""
+    return _SAFE_NAME.fullmatch(name) is not None
+
+
+# O_NONBLOCK, so that opening a pipe does not wait for a writer. Not every system has each of them.
+_READ_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
+
+
+def read_plain_file(path: Path, max_bytes: int) -> bytes:
+    """The content of an ordinary file; links, pipes, devices and more than `max_bytes` are refused."""
+    try:
+        kind = path.lstat()
+        if not stat.S_ISREG(kind.st_mode):
+            what = "a symbolic link" if stat.S_ISLNK(kind.st_mode) else "a folder or a device"
+            raise StorageError(f"{path} should be an ordinary file, but it is {what}.")
+        with os.fdopen(os.open(path, _READ_FLAGS), "rb") as file:
+            data = file.read(max_bytes + 1)
+    except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
+        raise StorageError(f"Could not read {path}: {_reason(error)}.") from error
+    if len(data) > max_bytes:
+        raise StorageError(f"{path} is too large: at most {max_bytes} bytes are read.")
+    return data
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replace `path` by `data` in one step: readers see the old file or the new one, never a part."""
+    partial = _beside(path, "partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise _could_not_write(path, error) from error
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def whole_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
+    """Yield a folder to fill; it takes its final name only when the block ends without an error."""
+    if os.path.lexists(path):
+        if not replace:
+            raise StorageError(f"{path} exists already; delete it first or choose another name.")
+        if path.is_symlink() or not path.is_dir():
+            raise StorageError(f"{path} is not a folder, so it is not replaced by one.")
+    partial = _beside(path, "partial")
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        _sync_folder(partial)
+        _swap_in(partial, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise _could_not_write(path, error) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _swap_in(partial: Path, path: Path) -> None:
+    """Give a finished folder its name. An older one steps aside first, and comes back if that fails."""
+    if not os.path.lexists(path):
+        partial.rename(path)
+        return
+    old = _beside(path, "old")
+    path.rename(old)
+    try:
+        partial.rename(path)
+    except OSError:
+        old.rename(path)
+        raise
+    # The new folder is in place: a remainder of the old one is a nuisance, not a failure.
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    """A new hidden name in the same folder, so that a rename never crosses file systems."""
+    return path.absolute().with_name(f".{path.name}.{secrets.token_hex(6)}.{suffix}")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the names in a folder as durable as its files, where the system can do that."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _could_not_write(path: Path, error: OSError) -> StorageError:
+    return StorageError(f"Could not write {path}: {_reason(error)}. What was there before is untouched.")
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -1,0 +1,409 @@
+"""The frozen vision-language model: Qwen3-VL at its published sizes, or the same architecture at toy size.
+
+This file is the only one of the room that knows the transformers library. It builds the language model's input
+itself (token embeddings, screenshots scattered in, three-axis positions, DeepStack features) instead of leaving
+that to the library's `forward`, which finds image positions in token ids and so cannot take a latent prefix.
+"""
+
+import copy
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from torch import Tensor, nn
+from transformers import AutoTokenizer, DynamicCache, PreTrainedTokenizerFast, Qwen3VLConfig
+from transformers import Qwen3VLForConditionalGeneration as Qwen3VL
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from focusmem.errors import BackboneError, ConfigError
+from focusmem.model.images import ImageConfig, fitted_size, prepare_image
+from focusmem.model.inputs import Batch, Row, TokenRow, text_and_image_positions
+from focusmem.model.lora import LoraConfig, LoraSwitch, attach_lora
+from focusmem.model.sizes import HUB_IDS, TOY, architecture, toy_architecture
+from focusmem.schemas import Prompt, Screenshot
+
+_SPECIAL_TOKENS = (
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+)
+
+
+@dataclass(frozen=True)
+class BackboneIdentity:
+    """What a checkpoint remembers of the backbone it was trained with."""
+
+    name: str
+    """Where it came from; for people, not compared."""
+    architecture: str
+    """Digest of the sizes that shape its tensors."""
+    weights: str
+    """Digest of a sample of every weight, the tokenizer and the image preparation."""
+
+
+@dataclass(frozen=True)
+class VisionFeatures:
+    """One screenshot as the language model sees it. The encoder's LoRA does not touch the tower, so encoder and
+    policy share it."""
+
+    main_VD: Tensor
+    deep_LVD: Tensor
+    grid: tuple[int, int]
+    """Rows and columns of tokens."""
+
+
+class Backbone(nn.Module):
+    """A frozen Qwen3-VL with its tokenizer, and the one code path by which everything runs through it."""
+
+    def __init__(
+        self,
+        model: Qwen3VL,
+        tokenizer: Tokenizer,
+        images: ImageConfig,
+        *,
+        name: str,
+        num_remembered_pictures: int = 64,
+    ) -> None:
+        super().__init__()
+        self.model = model.requires_grad_(False).eval()
+        self.tokenizer = copy.deepcopy(tokenizer)
+        # Text is never searched for special tokens: a page that says <|im_end|> must not end a turn.
+        self.tokenizer.encode_special_tokens = True
+        self.images, self.name = images, name
+        self.special = {token: self._special_id(token) for token in _SPECIAL_TOKENS}
+        self.stop_ids = frozenset({self.special["<|im_end|>"], self.special["<|endoftext|>"]})
+        self._switches: list[LoraSwitch] = []
+        self._pictures: OrderedDict[str, VisionFeatures] = OrderedDict()
+        self._num_remembered_pictures = num_remembered_pictures
+
+    # Where a backbone comes from
+
+    @classmethod
+    def load(
+        cls,
+        source: str | Path,
+        *,
+        dtype: torch.dtype = torch.bfloat16,
+        device: str | torch.device = "cpu",
+        revision: str | None = None,
+    ) -> Self:
+        """A checkpoint by local folder, hub id or short name such as `qwen3-vl-8b`."""
+        place = HUB_IDS.get(str(source), str(source))
+        if not Path(place).is_dir() and place.count("/") != 1:
+            raise BackboneError(
+                f"Unknown backbone '{source}': it is not a folder, not a hub id like owner/name, and not one of "
+                f"{', '.join(HUB_IDS)}."
+            )
+        try:
+            model = Qwen3VL.from_pretrained(
+                place, dtype=dtype, revision=revision, attn_implementation="sdpa", device_map=None
+            )
+            tokenizer = AutoTokenizer.from_pretrained(place, revision=revision).backend_tokenizer
+            processor = Qwen2VLImageProcessorPil.from_pretrained(place, revision=revision)
+        except (OSError, ValueError, KeyError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise BackboneError(f"Could not load the backbone '{source}': {reason}") from error
+        return cls(model.to(device), tokenizer, _image_config(processor), name=str(source))
+
+    @classmethod
+    def toy(cls, *, seed: int = 0, width: int = 64, num_layers: int = 4, dtype: torch.dtype = torch.float32) -> Self:
+        """The same architecture with random weights, for tests and for trying things out."""
+        tokenizer = byte_tokenizer()
+        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+        sizes = toy_architecture(vocab_size=len(vocabulary), special_ids=vocabulary, width=width, num_layers=num_layers)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = Qwen3VL._from_config(Qwen3VLConfig(**sizes), attn_implementation="sdpa", dtype=torch.float32)
+        images = ImageConfig(min_pixels=32 * 32, max_pixels=1024 * 1024)
+        return cls(model.to(dtype), tokenizer, images, name=f"{TOY}-{seed}")
+
+    @classmethod
+    def outline(cls, name: str) -> Self:
+        """A published size, or a local checkpoint's, without weights (meta tensors): enough to count, not to run."""
+        is_folder = Path(name).is_dir()
+        config = Qwen3VLConfig.from_pretrained(name) if is_folder else Qwen3VLConfig(**architecture(name))
+        with torch.device("meta"):
+            model = Qwen3VL._from_config(config, attn_implementation="sdpa", dtype=torch.bfloat16)
+        return cls(model, byte_tokenizer(), ImageConfig(), name=name)
+
+    def save(self, folder: Path) -> None:
+        """Write the checkpoint in the library's own layout, so that `load` and other tools can read it."""
+        self.model.save_pretrained(folder)
+        plain = copy.deepcopy(self.tokenizer)
+        plain.encode_special_tokens = False
+        PreTrainedTokenizerFast(
+            tokenizer_object=plain, eos_token="<|im_end|>", pad_token="<|endoftext|>"
+        ).save_pretrained(folder)
+        images = self.images
+        Qwen2VLImageProcessorPil(
+            patch_size=images.patch_size,
+            merge_size=images.merge_size,
+            temporal_patch_size=images.temporal_patch_size,
+            size={"shortest_edge": images.min_pixels, "longest_edge": images.max_pixels},
+            image_mean=list(images.mean),
+            image_std=list(images.std),
+        ).save_pretrained(folder)
+
+    # Facts about it
+
+    @property
+    def language_model(self) -> nn.Module:
+        return self.model.model.language_model  # type: ignore[no-any-return]
+
+    @property
+    def width(self) -> int:
+        return int(self.model.config.text_config.hidden_size)
+
+    @property
+    def num_layers(self) -> int:
+        return int(self.model.config.text_config.num_hidden_layers)
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.lm_head.weight.device  # type: ignore[no-any-return]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.lm_head.weight.dtype  # type: ignore[no-any-return]
+
+    def embedding_std(self) -> float:
+        """The spread of the token embeddings, to which fresh memory tokens are scaled."""
+        return float(self.language_model.embed_tokens.weight.float().std())  # type: ignore[operator, union-attr]
+
+    def identity(self) -> BackboneIdentity:
+        weights = hashlib.sha256()
+        for name, tensor in sorted(self.model.state_dict().items()):
+            flat = tensor.reshape(-1)
+            # A sample of each tensor tells checkpoints apart; rounded, so that loading in another precision does not.
+            picked = flat[:: max(1, flat.numel() // 64)].to(torch.bfloat16).float().cpu()
+            weights.update(f"{name}{tuple(tensor.shape)}".encode() + picked.numpy().tobytes())
+        vocabulary = sorted(self.tokenizer.get_vocab(with_added_tokens=True).items())
+        weights.update(json.dumps([vocabulary, asdict(self.images)]).encode())
+        return BackboneIdentity(
+            name=self.name,
+            architecture=hashlib.sha256(json.dumps(_sizes(self.model.config)).encode()).hexdigest(),
+            weights=weights.hexdigest(),
+        )
+
+    # Text and screenshots in
+
+    def tokenise(self, prompt: Prompt, *, reply: str | None = None, is_complete: bool = False) -> TokenRow:
+        """A prompt in the model's chat layout, followed by the opening of its answer.
+
+        With `reply` the answer follows as the target. With `is_complete` nothing follows: the prompt is something to
+        read, not to answer.
+        """
+        ids: list[int] = []
+        pictures: list[Screenshot] = []
+        for turn in prompt:
+            ids.append(self.special["<|im_start|>"])
+            text = f"{turn.role}\n"
+            for part in turn.parts:
+                if isinstance(part, str):
+                    text += part
+                    continue
+                ids += self._encode(text) + self._picture_ids(part)
+                pictures.append(part)
+                text = ""
+            ids += [*self._encode(text), self.special["<|im_end|>"], *self._encode("\n")]
+        if not is_complete:
+            ids += [self.special["<|im_start|>"], *self._encode("assistant\n")]
+        target = [] if reply is None else [*self._encode(reply), self.special["<|im_end|>"]]
+        return TokenRow(tuple(ids + target), tuple(pictures), num_target=len(target))
+
+    def text_of(self, ids: Sequence[int]) -> str:
+        """The text of generated ids, without special tokens."""
+        return self.tokenizer.decode(list(ids), skip_special_tokens=True)
+
+    def see(self, pictures: Sequence[Screenshot]) -> list[VisionFeatures]:
+        """Features of screenshots, computed once each and remembered for the next prompt that shows them."""
+        missing = {picture.digest: picture for picture in pictures if picture.digest not in self._pictures}
+        for digest, features in zip(missing, self._look_at(list(missing.values())), strict=True):
+            self._pictures[digest] = features
+        seen = [self._pictures[picture.digest] for picture in pictures]
+        for picture in pictures:
+            self._pictures.move_to_end(picture.digest)
+        while len(self._pictures) > self._num_remembered_pictures:
+            self._pictures.popitem(last=False)
+        return seen
+
+    @torch.no_grad()
+    def embed(self, rows: Sequence[TokenRow]) -> list[Row]:
+        """Rows of ids as rows of vectors: token embeddings with the screenshots' features in their places."""
+        features = iter(self.see([picture for row in rows for picture in row.pictures]))
+        return [self._embed_row(row, [next(features) for _ in row.pictures]) for row in rows]
+
+    def _embed_row(self, row: TokenRow, seen: Sequence[VisionFeatures]) -> Row:
+        ids_S = torch.tensor(row.ids, device=self.device)
+        embeds_SD = self.language_model.embed_tokens(ids_S)  # type: ignore[operator]
+        image_token = self.special["<|image_pad|>"]
+        visual_S = ids_S == image_token
+        num_levels = len(self.model.config.vision_config.deepstack_visual_indexes)
+        deep_LVD = embeds_SD.new_zeros(num_levels, 0, self.width)
+        if seen:
+            embeds_SD = embeds_SD.clone()
+            embeds_SD[visual_S] = torch.cat([features.main_VD for features in seen]).to(embeds_SD.dtype)
+            deep_LVD = torch.cat([features.deep_LVD for features in seen], dim=1)
+        positions_3S, next_position = text_and_image_positions(row.ids, image_token, [one.grid for one in seen])
+        target_ids = row.ids[len(row.ids) - row.num_target :]
+        return Row(embeds_SD, positions_3S.to(self.device), visual_S, deep_LVD, next_position, target_ids)
+
+    def _look_at(self, pictures: Sequence[Screenshot]) -> list[VisionFeatures]:
+        if not pictures:
+            return []
+        patches = [prepare_image(picture.image(), self.images) for picture in pictures]
+        grids = torch.tensor([[1, *one.grid] for one in patches], device=self.device)
+        pixels = torch.cat([torch.from_numpy(one.values_PF) for one in patches]).to(self.device, self.dtype)
+        with torch.no_grad():
+            out = self.model.model.visual(pixels, grid_thw=grids)
+        merge = self.images.merge_size
+        token_grids = [(one.grid[0] // merge, one.grid[1] // merge) for one in patches]
+        sizes = [rows * columns for rows, columns in token_grids]
+        mains = out.pooler_output.split(sizes)
+        deeps = torch.split(torch.stack(list(out.deepstack_features)), sizes, dim=1)
+        return [VisionFeatures(*parts) for parts in zip(mains, deeps, token_grids, strict=True)]
+
+    def _picture_ids(self, picture: Screenshot) -> list[int]:
+        height, width = fitted_size(picture.height, picture.width, self.images)
+        num_tokens = (height // self.images.pixels_per_token) * (width // self.images.pixels_per_token)
+        pads = [self.special["<|image_pad|>"]] * num_tokens
+        return [self.special["<|vision_start|>"], *pads, self.special["<|vision_end|>"]]
+
+    def _encode(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, add_special_tokens=False).ids) if text else []
+
+    def _special_id(self, token: str) -> int:
+        index = self.tokenizer.token_to_id(token)
+        if index is None:
+            raise BackboneError(f"The tokenizer of '{self.name}' has no {token}: it is not a Qwen3-VL tokenizer.")
+        return int(index)
+
+    # Vectors through
+
+    def run(
+        self,
+        batch: Batch,
+        *,
+        cache: DynamicCache | None = None,
+        past_mask_BP: Tensor | None = None,
+        num_layers: int | None = None,
+    ) -> Tensor:
+        """Last hidden states (B, S, D), after the final norm; or, with `num_layers`, those after that many blocks.
+
+        `cache` holds what came before, `past_mask_BP` which of it counts; both grow with each call.
+        """
+        has_pictures = bool(batch.deep_LVD.shape[1])
+        mask_BT = batch.mask_BS if past_mask_BP is None else torch.cat([past_mask_BP, batch.mask_BS], dim=1)
+        stack = self.language_model if num_layers is None else self._first_layers(num_layers)
+        out = stack(
+            inputs_embeds=batch.embeds_BSD,
+            attention_mask=mask_BT.long(),  # always explicit: without one, images may be read as packed sequences
+            position_ids=batch.positions_3BS,
+            visual_pos_masks=batch.visual_BS if has_pictures else None,
+            deepstack_visual_embeds=list(batch.deep_LVD) if has_pictures else None,
+            past_key_values=cache,
+            use_cache=cache is not None,
+        )
+        return out.last_hidden_state  # type: ignore[no-any-return]
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Next-token scores; give it only the positions that are needed, the head is large."""
+        return self.model.lm_head(hidden)  # type: ignore[no-any-return]
+
+    def new_cache(self) -> DynamicCache:
+        return DynamicCache()
+
+    def _first_layers(self, num_layers: int) -> nn.Module:
+        """The first blocks as a model of their own, sharing the weights: an early exit."""
+        if not 1 <= num_layers <= self.num_layers:
+            raise ConfigError(f"Cannot stop after layer {num_layers}: '{self.name}' has layers 1 to {self.num_layers}.")
+        shallow = copy.copy(self.language_model)
+        shallow._modules = dict(self.language_model._modules)
+        shallow.layers = self.language_model.layers[:num_layers]  # type: ignore[index]
+        shallow.norm = nn.Identity()
+        return shallow
+
+    # LoRA and gradient checkpointing on shared weights
+
+    def add_lora(self, config: LoraConfig) -> tuple[nn.ModuleDict, LoraSwitch]:
+        """Low-rank updates on every linear of the text blocks, and the switch that turns them on."""
+        switch = LoraSwitch()
+        self._switches.append(switch)
+        layers = self.language_model.layers
+        assert isinstance(layers, nn.ModuleList)
+        return attach_lora(layers, config, switch), switch
+
+    def checkpoint_gradients(self) -> None:
+        """Recompute text blocks in the backward pass instead of keeping their activations."""
+        self.language_model.gradient_checkpointing_enable(  # type: ignore[operator]
+            gradient_checkpointing_kwargs={"use_reentrant": False, "context_fn": self._recompute_contexts}
+        )
+        self.language_model.train()  # the library checkpoints in training mode only; there is no dropout in the base
+
+    def _recompute_contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        """Called when a block runs forward: its recomputation must see the switches as they are now."""
+        return nullcontext(), _SwitchesAsNow(self._switches)
+
+
+class _SwitchesAsNow:
+    """Remembers the switches when made; on entry sets them to that, on exit back. May be entered again."""
+
+    def __init__(self, switches: Sequence[LoraSwitch]) -> None:
+        self._states = [(switch, switch.is_on) for switch in switches]
+
+    def __enter__(self) -> None:
+        self._entered = ExitStack()
+        for switch, was_on in self._states:
+            self._entered.enter_context(switch.turned(was_on))
+
+    def __exit__(self, *error: object) -> None:
+        self._entered.close()
+
+
+def byte_tokenizer() -> Tokenizer:
+    """One token per byte, and the chat layout's special tokens."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE(vocab={letter: index for index, letter in enumerate(alphabet)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(list(_SPECIAL_TOKENS))
+    return tokenizer
+
+
+def _image_config(processor: Qwen2VLImageProcessorPil) -> ImageConfig:
+    return ImageConfig(
+        patch_size=processor.patch_size,
+        merge_size=processor.merge_size,
+        temporal_patch_size=processor.temporal_patch_size,
+        min_pixels=processor.size["shortest_edge"],
+        max_pixels=processor.size["longest_edge"],
+        mean=tuple(processor.image_mean),
+        std=tuple(processor.image_std),
+    )
+
+
+def _sizes(config: Any) -> dict[str, dict[str, Any]]:
+    """The numbers that decide the shapes and the meaning of the weights, whatever the library's version."""
+    text = "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim"
+    vision = (
+        "depth hidden_size intermediate_size num_heads out_hidden_size patch_size spatial_merge_size "
+        "temporal_patch_size num_position_embeddings"
+    )
+    rope = config.text_config.rope_parameters
+    return {
+        "text": {name: getattr(config.text_config, name) for name in text.split()},
+        "vision": {name: getattr(config.vision_config, name) for name in vision.split()},
+        "rope": {name: rope[name] for name in ("rope_theta", "mrope_section")},
+        "deepstack": {"layers": list(config.vision_config.deepstack_visual_indexes)},
+    }

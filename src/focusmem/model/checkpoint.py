@@ -1,0 +1,179 @@
+"""A trained memory on disk: its weights, its config, and the backbone it belongs to. Nothing of the backbone itself."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as read_tensors
+from safetensors.torch import save as write_tensors
+
+from focusmem.errors import CheckpointError, StorageError
+from focusmem.files import sha256_hex, whole_folder, write_whole
+from focusmem.model.backbone import Backbone, BackboneIdentity
+from focusmem.model.config import MemoryConfig, config_from_dict, config_to_dict
+from focusmem.model.policy import MemoryPolicy
+
+SCHEMA_VERSION = 1
+_WEIGHTS, _CARD = "memory.safetensors", "checkpoint.json"
+
+# Fields that steer training or decisions but do not change what the weights mean.
+_FREE_FIELDS = {
+    "lora.dropout",
+    "compressor.query_std",
+    "gate.threshold",
+    "gate.open_at",
+    "gate.temperature",
+    "gate.stretch",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """What is known of a stored memory before its weights are read."""
+
+    folder: Path
+    config: MemoryConfig
+    policy_backbone: BackboneIdentity
+    encoder_backbone: BackboneIdentity
+    weights_sha256: str
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    """Whatever the trainer wants to say: stage, step, command, metrics."""
+
+    @classmethod
+    def save(
+        cls,
+        policy: MemoryPolicy,
+        folder: Path,
+        *,
+        notes: Mapping[str, Any] | None = None,
+        replace: bool = False,
+    ) -> "Checkpoint":
+        """Write the trained weights and their card, whole or not at all."""
+        state = {name: tensor.detach().cpu().contiguous() for name, tensor in policy.trained_state().items()}
+        data = write_tensors(state)
+        checkpoint = cls(
+            folder=folder,
+            config=policy.config,
+            policy_backbone=policy.backbone.identity(),
+            encoder_backbone=policy.encoder.backbone.identity(),
+            weights_sha256=sha256_hex(data),
+            notes=dict(notes or {}),
+        )
+        with whole_folder(folder, replace=replace) as partial:
+            write_whole(partial / _WEIGHTS, data)
+            write_whole(partial / _CARD, checkpoint._card())
+        return checkpoint
+
+    @classmethod
+    def open(cls, folder: Path) -> "Checkpoint":
+        """Read the card of a stored memory."""
+        try:
+            card = json.loads((folder / _CARD).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise StorageError(f"{folder} holds no checkpoint: {_CARD} is missing.") from None
+        except (OSError, ValueError) as error:
+            raise StorageError(f"Could not read {folder / _CARD}: {error}") from error
+        if not isinstance(card, dict) or card.get("schema_version") != SCHEMA_VERSION:
+            found = card.get("schema_version") if isinstance(card, dict) else None
+            raise CheckpointError(
+                f"The checkpoint {folder} has schema version {found}; this focusmem reads version {SCHEMA_VERSION}. "
+                "Use the focusmem that wrote it."
+            )
+        try:
+            return cls(
+                folder=folder,
+                config=config_from_dict(card["config"]),
+                policy_backbone=BackboneIdentity(**card["policy_backbone"]),
+                encoder_backbone=BackboneIdentity(**card["encoder_backbone"]),
+                weights_sha256=card["weights_sha256"],
+                notes=card["notes"],
+            )
+        except (KeyError, TypeError) as error:
+            raise CheckpointError(f"The card of the checkpoint {folder} is incomplete: {error}.") from error
+
+    def build(self, backbone: Backbone, *, encoder_backbone: Backbone | None = None) -> MemoryPolicy:
+        """The stored memory on its backbone, ready to act."""
+        self._check_backbones(backbone, encoder_backbone or backbone)
+        policy = MemoryPolicy(backbone, self.config, encoder_backbone=encoder_backbone)
+        self.load_into(policy)
+        return policy.eval()
+
+    def load_into(self, policy: MemoryPolicy) -> None:
+        """Replace a policy's memory weights by the stored ones; refuse unless they belong there."""
+        self._check_backbones(policy.backbone, policy.encoder.backbone)
+        self._check_config(policy.config)
+        state = self._weights()
+        own = policy.trained_state()
+        if set(state) != set(own):
+            difference = sorted(set(state) ^ set(own))
+            raise CheckpointError(
+                f"The checkpoint {self.folder} holds other weights than this memory: {difference[:4]}."
+            )
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(state[name])
+
+    def _weights(self) -> dict[str, torch.Tensor]:
+        path = self.folder / _WEIGHTS
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise StorageError(f"Could not read {path}: {error.strerror}.") from error
+        if sha256_hex(data) != self.weights_sha256:
+            raise CheckpointError(f"{path} is damaged: its checksum is not the one on the card. Copy it again.")
+        try:
+            return dict(read_tensors(data))
+        except SafetensorError as error:
+            raise CheckpointError(f"{path} is not a safetensors file: {error}.") from error
+
+    def _check_backbones(self, policy: Backbone, encoder: Backbone) -> None:
+        for use, wanted, given in (
+            ("policy", self.policy_backbone, policy.identity()),
+            ("encoder", self.encoder_backbone, encoder.identity()),
+        ):
+            if given.architecture != wanted.architecture:
+                raise CheckpointError(
+                    f"The checkpoint {self.folder} was trained with the {use} backbone '{wanted.name}', but "
+                    f"'{given.name}' has another architecture. Load it with '{wanted.name}'."
+                )
+            if given.weights != wanted.weights:
+                raise CheckpointError(
+                    f"The checkpoint {self.folder} was trained with the {use} backbone '{wanted.name}'; "
+                    f"'{given.name}' has the same architecture but other weights, tokenizer or image preparation. "
+                    "Load the very same backbone, or train the memory again."
+                )
+
+    def _check_config(self, given: MemoryConfig) -> None:
+        stored, wanted = _flat(config_to_dict(self.config)), _flat(config_to_dict(given))
+        for name, value in stored.items():
+            if name not in _FREE_FIELDS and wanted[name] != value:
+                raise CheckpointError(
+                    f"The checkpoint {self.folder} has {name} = {value}, "
+                    f"but this memory was built with {wanted[name]}. "
+                    f"Build it with {value}, or open the checkpoint with Checkpoint.open(...).build(backbone)."
+                )
+
+    def _card(self) -> bytes:
+        card = {
+            "schema_version": SCHEMA_VERSION,
+            "config": config_to_dict(self.config),
+            "policy_backbone": asdict(self.policy_backbone),
+            "encoder_backbone": asdict(self.encoder_backbone),
+            "weights_sha256": self.weights_sha256,
+            "notes": dict(self.notes),
+        }
+        return json.dumps(card, indent=2, allow_nan=False).encode()
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat

@@ -1,0 +1,191 @@
+"""Compresses an item's features into K memory tokens: C_Phi, with the role-aware base queries.
+
+Shapes: N items, T evidence tokens, K memory tokens, E encoder width, H compressor width, A heads of width X,
+D policy width. Paper, Appendix A.1; which layers carry biases and norms is pinned by its parameter count.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from focusmem.errors import ConfigError
+
+# Few queries over many keys: of the GPU kernels only flash also splits the keys over the chip (docs/performance.md).
+_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+
+ROLES = ("episodic", "working")
+BUDGETS = (4, 8, 16)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompressorConfig:
+    num_tokens: int = 8
+    """K: memory tokens per item."""
+    width: int | None = None
+    """H; None takes the policy's width, as in the paper."""
+    num_heads: int = 16
+    num_refinements: int = 8
+    """How often the one shared block is applied."""
+    ffn_ratio: int = 4
+    query_std: float = 1.0
+    """Spread of fresh base queries: wide enough that the K tokens of a block start out different."""
+
+    def __post_init__(self) -> None:
+        if self.num_tokens not in BUDGETS:
+            raise ConfigError(f"CompressorConfig.num_tokens is {self.num_tokens}; choose one of {BUDGETS}.")
+        if self.width is not None and self.width % self.num_heads:
+            raise ConfigError(
+                f"CompressorConfig.width is {self.width}, which {self.num_heads} heads do not divide; "
+                "change width or num_heads."
+            )
+
+
+@dataclass(frozen=True)
+class KeysValues:
+    """Evidence projected once, for any number of readouts: nothing here depends on the query."""
+
+    keys_NATX: Tensor
+    values_NATX: Tensor
+    mask_NT: Tensor | None
+    """True where a token counts; None when all do."""
+
+    @property
+    def num_items(self) -> int:
+        return self.keys_NATX.shape[0]
+
+    @property
+    def num_tokens(self) -> int:
+        return self.keys_NATX.shape[2]
+
+
+@dataclass(frozen=True)
+class Features:
+    """Evidence before the key and value projections: half the bytes."""
+
+    features_NTH: Tensor
+    mask_NT: Tensor | None
+    is_absorbed: bool = True
+    """Fold the projections into queries and results (same numbers, less work) instead of projecting each time."""
+
+    @property
+    def num_items(self) -> int:
+        return self.features_NTH.shape[0]
+
+    @property
+    def num_tokens(self) -> int:
+        return self.features_NTH.shape[1]
+
+
+Evidence = KeysValues | Features
+
+
+class Compressor(nn.Module):
+    """A Q-Former: one cross-attention and feed-forward block, applied again and again to the same evidence."""
+
+    def __init__(
+        self, config: CompressorConfig, *, evidence_width: int, policy_width: int, output_std: float = 0.02
+    ) -> None:
+        super().__init__()
+        width = config.width or policy_width
+        if width % config.num_heads:
+            raise ConfigError(f"{config.num_heads} compressor heads do not divide the width {width}.")
+        self.config, self.width, self.head_width = config, width, width // config.num_heads
+        self.base_queries_RKH = nn.Parameter(torch.empty(len(ROLES), config.num_tokens, width))
+        self.role_vectors_RD = nn.Parameter(torch.empty(len(ROLES), policy_width))
+
+        self.norm_evidence = nn.LayerNorm(evidence_width)
+        self.w_in = nn.Linear(evidence_width, width)
+        self.norm_attention = nn.LayerNorm(width)
+        self.w_query, self.w_key, self.w_value, self.w_result = (nn.Linear(width, width, bias=False) for _ in range(4))
+        self.norm_ffn = nn.LayerNorm(width)
+        self.ffn_up = nn.Linear(width, config.ffn_ratio * width, bias=False)
+        self.ffn_down = nn.Linear(config.ffn_ratio * width, width, bias=False)
+        self.norm_out = nn.LayerNorm(width)
+        self.w_out = nn.Linear(width, policy_width)
+        self._initialise(output_std)
+
+    def _initialise(self, output_std: float) -> None:
+        """Unit scale inside, small residual branches (they repeat), and an output as spread as token embeddings."""
+        branch = 1 / math.sqrt(2 * self.config.num_refinements)
+        gains = {self.w_result: branch, self.ffn_down: branch, self.w_out: output_std}
+        for layer in (self.w_in, self.w_query, self.w_key, self.w_value, self.w_result):
+            nn.init.normal_(layer.weight, std=gains.get(layer, 1.0) / math.sqrt(layer.in_features))
+        for layer in (self.ffn_up, self.ffn_down, self.w_out):
+            nn.init.normal_(layer.weight, std=gains.get(layer, 1.0) / math.sqrt(layer.in_features))
+        for layer in (self.w_in, self.w_out):
+            nn.init.zeros_(layer.bias)
+        nn.init.normal_(self.base_queries_RKH, std=self.config.query_std)
+        nn.init.normal_(self.role_vectors_RD, std=output_std)
+
+    # The side that does not depend on the query
+
+    def features(self, hidden_NTE: Tensor) -> Tensor:
+        """H~ = LN(H) W_in, (N, T, H)."""
+        return self.w_in(self.norm_evidence(hidden_NTE.to(self.w_in.weight.dtype)))  # type: ignore[no-any-return]
+
+    def keys_values(self, features_NTH: Tensor, mask_NT: Tensor | None) -> KeysValues:
+        keys_NATX, values_NATX = (
+            self._split_heads(project(features_NTH)).contiguous() for project in (self.w_key, self.w_value)
+        )
+        return KeysValues(keys_NATX, values_NATX, mask_NT)
+
+    # The side that does
+
+    def queries(self, roles_N: Tensor) -> Tensor:
+        """The base queries of each item's role, (N, K, H)."""
+        return self.base_queries_RKH[roles_N]
+
+    def forward(self, queries_NKH: Tensor, evidence: Sequence[Evidence], roles_N: Tensor) -> Tensor:
+        """Memory tokens (N, K, D). `evidence` lists the N items in order, in groups of equal length or padded."""
+        latents_NKH = queries_NKH
+        sizes = [group.num_items for group in evidence]
+        with sdpa_kernel(_KERNELS, set_priority=True):
+            for _ in range(self.config.num_refinements):
+                queries_NAKX = self._split_heads(self.w_query(self.norm_attention(latents_NKH)))
+                results = [
+                    self._attend(queries, group)
+                    for queries, group in zip(torch.split(queries_NAKX, sizes), evidence, strict=True)
+                ]
+                result_NKH = torch.cat(results).transpose(1, 2).flatten(2)
+                latents_NKH = latents_NKH + self.w_result(result_NKH)
+                latents_NKH = latents_NKH + self.ffn_down(F.gelu(self.ffn_up(self.norm_ffn(latents_NKH))))
+        role_vectors_N1D = self.role_vectors_RD[roles_N][:, None]
+        return self.w_out(self.norm_out(latents_NKH)) + role_vectors_N1D  # type: ignore[no-any-return]
+
+    def _attend(self, queries_NAKX: Tensor, evidence: Evidence) -> Tensor:
+        if isinstance(evidence, Features):
+            if evidence.is_absorbed:
+                return self._attend_absorbed(queries_NAKX, evidence)
+            evidence = self.keys_values(evidence.features_NTH, evidence.mask_NT)
+        mask_N11T = None if evidence.mask_NT is None else _never_empty(evidence.mask_NT)[:, None, None]
+        return F.scaled_dot_product_attention(
+            queries_NAKX, evidence.keys_NATX, evidence.values_NATX, attn_mask=mask_N11T
+        )
+
+    def _attend_absorbed(self, queries_NAKX: Tensor, evidence: Features) -> Tensor:
+        """softmax(q (W_k H~)^T) W_v H~ = softmax((q W_k) H~^T) H~ W_v: the evidence itself is never projected."""
+        num_items, heads, num_queries, _ = queries_NAKX.shape
+        features_NTH = evidence.features_NTH
+        w_key_AXH = self.w_key.weight.view(heads, self.head_width, self.width)
+        w_value_AXH = self.w_value.weight.view(heads, self.head_width, self.width)
+        folded_NAKH = queries_NAKX @ w_key_AXH.to(queries_NAKX.dtype)
+        scores = folded_NAKH.flatten(1, 2) @ features_NTH.transpose(1, 2) / math.sqrt(self.head_width)
+        if evidence.mask_NT is not None:
+            scores = scores.masked_fill(~_never_empty(evidence.mask_NT)[:, None], float("-inf"))
+        weights = scores.softmax(dim=-1, dtype=torch.float32).to(features_NTH.dtype)
+        read_NAKH = (weights @ features_NTH).view(num_items, heads, num_queries, -1)
+        return read_NAKH @ w_value_AXH.transpose(1, 2).to(read_NAKH.dtype)
+
+    def _split_heads(self, tensor_NTH: Tensor) -> Tensor:
+        num_items, num_tokens, _ = tensor_NTH.shape
+        return tensor_NTH.view(num_items, num_tokens, self.config.num_heads, self.head_width).transpose(1, 2)
+
+
+def _never_empty(mask_NT: Tensor) -> Tensor:
+    """An item without any token would attend to nothing (NaN). It attends to padding instead; the gate drops it."""
+    return mask_NT | ~mask_NT.any(dim=-1, keepdim=True)

@@ -1,0 +1,42 @@
+"""Evidence items after the encoder: all that a readout needs, whatever the decision."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from focusmem.model.compressor import Evidence, KeysValues
+
+
+@dataclass(frozen=True)
+class EncodedItems:
+    """N items of equal length, or padded with a mask. Cached items stand alone (N = 1) and carry no padding."""
+
+    evidence: Evidence
+    summary_NE: Tensor
+    """Mean of each item's hidden states: the readout adapter's view of the item."""
+
+    @property
+    def num_items(self) -> int:
+        return self.evidence.num_items
+
+    @property
+    def valid_N(self) -> Tensor:
+        """False for padding and empty items, which never reach the policy."""
+        mask_NT = self.evidence.mask_NT
+        if mask_NT is None:
+            return self.summary_NE.new_ones(self.num_items).bool()
+        return mask_NT.any(dim=-1)
+
+    def split(self, lengths: Sequence[int]) -> list["EncodedItems"]:
+        """Each item on its own, cut to its length. Views; clone before keeping one of them for long."""
+        return [self._one(index, length) for index, length in enumerate(lengths)]
+
+    def _one(self, index: int, length: int) -> "EncodedItems":
+        one, evidence = slice(index, index + 1), self.evidence
+        if isinstance(evidence, KeysValues):
+            keys, values = evidence.keys_NATX[one, :, :length], evidence.values_NATX[one, :, :length]
+            alone: Evidence = KeysValues(keys.contiguous(), values.contiguous(), None)
+        else:
+            alone = replace(evidence, features_NTH=evidence.features_NTH[one, :length], mask_NT=None)
+        return EncodedItems(alone, self.summary_NE[one])

@@ -1,0 +1,264 @@
+"""Encoded evidence, kept: in memory up to a limit, and on disk for the next process.
+
+An entry is found again only under the same raw serialisation, the same weights, the same form and the same
+precision, so another checkpoint can never read a stale one.
+"""
+
+import hashlib
+import json
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as read_tensors
+from safetensors.torch import save as write_tensors
+from torch import Tensor
+
+from focusmem.errors import ConfigError, StorageError
+from focusmem.files import write_whole
+from focusmem.model.compressor import Features, KeysValues
+from focusmem.model.encoded import EncodedItems
+from focusmem.model.policy import EvidenceForm, MemoryPolicy
+from focusmem.schemas import Prompt
+
+Precision = Literal["exact", "bfloat16", "int8"]
+
+_log = logging.getLogger(__name__)
+_INT8_MAX = 127
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheConfig:
+    form: EvidenceForm = "keys_values"
+    """Keys and values (fastest), or the features before them (half the bytes)."""
+    precision: Precision = "exact"
+    """As computed, rounded to bfloat16, or 8 bits per number with one scale per token and head."""
+    memory_limit_bytes: int = 4 * 2**30
+    """The least recently used entries leave memory when this is passed; they stay on disk."""
+    folder: Path | None = None
+    """Where entries outlive the process; None keeps them in memory only."""
+    max_batch_tokens: int = 16_384
+    """Missing items are encoded together up to this many tokens, padding included."""
+
+    def __post_init__(self) -> None:
+        if self.precision not in ("exact", "bfloat16", "int8"):
+            raise ConfigError(f"CacheConfig.precision is '{self.precision}'; choose exact, bfloat16 or int8.")
+        if self.memory_limit_bytes < 0:
+            raise ConfigError(f"CacheConfig.memory_limit_bytes is {self.memory_limit_bytes}; it cannot be negative.")
+
+
+@dataclass
+class CacheCounts:
+    """What the cache did so far."""
+
+    num_memory_hits: int = 0
+    num_disk_hits: int = 0
+    num_encoded: int = 0
+    num_evicted: int = 0
+    num_corrupt: int = 0
+    """Files whose checksum did not hold; each was deleted and its item encoded again."""
+
+
+class EvidenceCache:
+    """Encodes an item when it is first asked for and hands out the kept entry after that."""
+
+    def __init__(self, policy: MemoryPolicy, config: CacheConfig | None = None) -> None:
+        self.policy, self.config = policy, config or CacheConfig()
+        self.counts = CacheCounts()
+        self.num_bytes = 0
+        self._entries: OrderedDict[tuple[str, str], dict[str, Tensor]] = OrderedDict()
+
+    def fetch(self, prompts: Sequence[Prompt]) -> list[EncodedItems]:
+        """One encoded item per raw serialisation, in order."""
+        digests = [prompt_digest(prompt) for prompt in prompts]
+        context = self._context()
+        # Held here as well, so that an item evicted while others arrive is still handed out.
+        found: dict[str, dict[str, Tensor]] = {}
+        missing: dict[str, Prompt] = {}
+        for digest, prompt in zip(digests, prompts, strict=True):
+            if digest in found or digest in missing:
+                continue
+            entry = self._from_memory(digest, context) or self._from_disk(digest, context)
+            if entry is None:
+                missing[digest] = prompt
+            else:
+                found[digest] = entry
+        for digest, entry in self._encode(missing):
+            self._keep(digest, context, entry)
+            found[digest] = entry
+        # Only now: a full disk must not lose what has just been encoded.
+        for digest in missing:
+            self._to_disk(digest, context, found[digest])
+        return [self._restored(found[digest]) for digest in digests]
+
+    def forget(self, prompt: Prompt) -> None:
+        """Remove an item from memory and from disk, for every checkpoint, form and precision."""
+        digest = prompt_digest(prompt)
+        for key in [key for key in self._entries if key[0] == digest]:
+            self.num_bytes -= _size(self._entries.pop(key))
+        if self.config.folder is not None:
+            for path in self._paths(digest):
+                path.unlink(missing_ok=True)
+
+    # Memory
+
+    def _from_memory(self, digest: str, context: str) -> dict[str, Tensor] | None:
+        entry = self._entries.get((digest, context))
+        if entry is not None:
+            self._entries.move_to_end((digest, context))
+            self.counts.num_memory_hits += 1
+        return entry
+
+    def _keep(self, digest: str, context: str, entry: dict[str, Tensor]) -> None:
+        self._entries[digest, context] = entry
+        self.num_bytes += _size(entry)
+        while self.num_bytes > self.config.memory_limit_bytes:
+            _, evicted = self._entries.popitem(last=False)
+            self.num_bytes -= _size(evicted)
+            self.counts.num_evicted += 1
+
+    # Disk
+
+    def _from_disk(self, digest: str, context: str) -> dict[str, Tensor] | None:
+        path = self._path(digest, context)
+        if path is None:
+            return None
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageError(f"Could not read the cache entry {path}: {error.strerror}.") from error
+        tensors = _checked(data)
+        if tensors is None:
+            _log.warning("cache entry %s is damaged; its item is encoded again", path)
+            self.counts.num_corrupt += 1
+            path.unlink(missing_ok=True)
+            return None
+        self.counts.num_disk_hits += 1
+        entry = {name: tensor.to(self.policy.backbone.device) for name, tensor in tensors.items()}
+        self._keep(digest, context, entry)
+        return entry
+
+    def _to_disk(self, digest: str, context: str, entry: dict[str, Tensor]) -> None:
+        path = self._path(digest, context)
+        if path is not None:
+            write_whole(path, _sealed(entry))
+
+    def _path(self, digest: str, context: str) -> Path | None:
+        folder = self.config.folder
+        return None if folder is None else folder / digest[:2] / f"{digest}.{context}.safetensors"
+
+    def _paths(self, digest: str) -> Iterable[Path]:
+        assert self.config.folder is not None
+        return (self.config.folder / digest[:2]).glob(f"{digest}.*.safetensors")
+
+    def _context(self) -> str:
+        """What an entry depends on besides its item."""
+        parts = f"{self.policy.fingerprint()} {self.config.form} {self.config.precision}"
+        return hashlib.sha256(parts.encode()).hexdigest()[:32]
+
+    # Encoding and the kept form
+
+    @torch.no_grad()
+    def _encode(self, missing: dict[str, Prompt]) -> Iterable[tuple[str, dict[str, Tensor]]]:
+        backbone = self.policy.encoder.backbone
+        rows = {digest: backbone.tokenise(prompt, is_complete=True) for digest, prompt in missing.items()}
+        waiting = sorted(rows, key=lambda digest: len(rows[digest].ids))
+        while waiting:
+            longest = len(rows[waiting[-1]].ids)
+            num = max(1, min(len(waiting), self.config.max_batch_tokens // longest))
+            waiting, together = waiting[:-num], waiting[-num:]
+            embedded = backbone.embed([rows[digest] for digest in together])
+            group = self.policy.encode_rows(embedded, form=self.config.form)
+            self.counts.num_encoded += num
+            for digest, item in zip(together, group.split([row.length for row in embedded]), strict=True):
+                yield digest, self._kept_form(item)
+
+    def _kept_form(self, item: EncodedItems) -> dict[str, Tensor]:
+        evidence = item.evidence
+        if isinstance(evidence, KeysValues):
+            parts = {"keys": evidence.keys_NATX, "values": evidence.values_NATX}
+        else:
+            parts = {"features": evidence.features_NTH}
+        entry = {"summary": item.summary_NE.clone()}
+        for name, tensor in parts.items():
+            if self.config.precision == "int8":
+                entry[name], entry[f"{name}_scale"] = quantise(tensor)
+            else:
+                wanted = torch.bfloat16 if self.config.precision == "bfloat16" else tensor.dtype
+                entry[name] = tensor.to(wanted).clone()
+        return entry
+
+    def _restored(self, entry: dict[str, Tensor]) -> EncodedItems:
+        dtype = self.policy.compressor.w_key.weight.dtype
+
+        def part(name: str) -> Tensor:
+            scale = entry.get(f"{name}_scale")
+            return entry[name].to(dtype) if scale is None else dequantise(entry[name], scale, dtype)
+
+        if self.config.form == "features":
+            return EncodedItems(Features(part("features"), None), entry["summary"])
+        return EncodedItems(KeysValues(part("keys"), part("values"), None), entry["summary"])
+
+
+def prompt_digest(prompt: Prompt) -> str:
+    """Names a serialisation by all that the encoder reads of it."""
+    digest = hashlib.sha256()
+    for turn in prompt:
+        parts = [["text", part] if isinstance(part, str) else ["picture", part.digest] for part in turn.parts]
+        digest.update(json.dumps([turn.role, parts]).encode())
+    return digest.hexdigest()
+
+
+def quantise(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """8-bit numbers and, for each vector along the last axis, the scale that restores them."""
+    scale = tensor.float().abs().amax(dim=-1, keepdim=True).clamp(min=1e-12) / _INT8_MAX
+    return (tensor.float() / scale).round().to(torch.int8), scale
+
+
+def dequantise(numbers: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
+    return (numbers.float() * scale).to(dtype)
+
+
+def _size(entry: dict[str, Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in entry.values())
+
+
+def _sealed(entry: dict[str, Tensor]) -> bytes:
+    """A safetensors file that carries the checksum of its own contents."""
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in entry.items()}
+    checksum = _checksum(write_tensors(tensors))
+    sealed: bytes = write_tensors(tensors, metadata={"sha256": checksum, "schema_version": "1"})
+    return sealed
+
+
+def _checked(data: bytes) -> dict[str, Tensor] | None:
+    """The tensors of a file, or None when any byte of it is not as written."""
+    try:
+        header, _ = _parts(data)
+        if header["__metadata__"]["sha256"] != _checksum(data):
+            return None
+        return dict(read_tensors(data))
+    except (SafetensorError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _checksum(data: bytes) -> str:
+    header, payload = _parts(data)
+    header.pop("__metadata__", None)
+    return hashlib.sha256(json.dumps(header, sort_keys=True).encode() + payload).hexdigest()
+
+
+def _parts(data: bytes) -> tuple[dict[str, dict[str, str]], bytes]:
+    """A safetensors file is the length of its JSON header, the header, and the numbers."""
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    if not isinstance(header, dict):
+        raise TypeError("the header is not an object")
+    return header, data[start:]

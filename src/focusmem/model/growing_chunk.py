@@ -1,0 +1,52 @@
+"""A working chunk that grows by one event per step, read further instead of read again."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from focusmem.model.encoded import EncodedItems
+from focusmem.model.inputs import stack_rows
+from focusmem.model.policy import EvidenceForm, MemoryPolicy
+from focusmem.schemas import Turn
+
+
+class GrowingChunk:
+    """Keeps the encoder's cache of all turns so far, which a causal encoder never revises.
+
+    Only turns that later ones do not change may be appended. What closes the serialisation (the step count) is given
+    to `encoded`, read on top, and taken off again.
+    """
+
+    def __init__(self, policy: MemoryPolicy, opening: Sequence[Turn]) -> None:
+        self._policy = policy
+        self._fingerprint = policy.fingerprint()
+        self._cache = policy.encoder.backbone.new_cache()
+        self._hidden: list[Tensor] = []
+        self._num_tokens = self._next_position = 0
+        self.append(opening)
+
+    @torch.no_grad()
+    def append(self, turns: Sequence[Turn]) -> None:
+        hidden_1SE, self._next_position = self._read(turns)
+        self._hidden.append(hidden_1SE)
+        self._num_tokens += hidden_1SE.shape[1]
+
+    @torch.no_grad()
+    def encoded(self, closing: Sequence[Turn], *, form: EvidenceForm = "keys_values") -> EncodedItems:
+        """The chunk as it stands, equal to encoding opening, events and closing from scratch."""
+        closing_1SE, _ = self._read(closing)
+        self._cache.crop(-closing_1SE.shape[1])
+        hidden_1TE = torch.cat([*self._hidden, closing_1SE], dim=1)
+        mask_1T = torch.ones(hidden_1TE.shape[:2], dtype=torch.bool, device=hidden_1TE.device)
+        [item] = self._policy.compress_hidden(hidden_1TE, mask_1T, form=form).split([hidden_1TE.shape[1]])
+        return item
+
+    def _read(self, turns: Sequence[Turn]) -> tuple[Tensor, int]:
+        if self._policy.fingerprint() != self._fingerprint:
+            raise RuntimeError("the memory's weights changed while a chunk was growing; start a new GrowingChunk")
+        encoder = self._policy.encoder
+        [row] = encoder.backbone.embed([encoder.backbone.tokenise(tuple(turns), is_complete=True)])
+        row = row.shifted(self._next_position)
+        past_mask_1P = torch.ones(1, self._num_tokens, dtype=torch.bool, device=row.embeds_SD.device)
+        return encoder(stack_rows([row]), cache=self._cache, past_mask_BP=past_mask_1P), row.next_position

@@ -1,0 +1,99 @@
+"""From a picture to the patches the vision tower reads, with Pillow and numpy alone.
+
+The result equals the library's own slow image processor bit for bit, and does not change with whether
+torchvision is installed (its resizing differs).
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from focusmem.errors import ConfigError
+
+_MAX_ASPECT_RATIO = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageConfig:
+    """How a backbone wants its pictures. The defaults are those of the published Qwen3-VL checkpoints."""
+
+    patch_size: int = 16
+    """Side of a square patch, in pixels."""
+    merge_size: int = 2
+    """Patches per side that the tower merges into one token."""
+    temporal_patch_size: int = 2
+    """A still picture is repeated this often, since the tower reads short clips."""
+    min_pixels: int = 256 * 256
+    """Smaller pictures are enlarged to this area."""
+    max_pixels: int = 4096 * 4096
+    """Larger pictures are shrunk to this area."""
+    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min_pixels <= self.max_pixels:
+            raise ConfigError(
+                f"ImageConfig.min_pixels is {self.min_pixels} and max_pixels is {self.max_pixels}; "
+                "min_pixels must be positive and not above max_pixels."
+            )
+
+    @property
+    def pixels_per_token(self) -> int:
+        """Side of the square of pixels behind one visual token."""
+        return self.patch_size * self.merge_size
+
+
+@dataclass(frozen=True)
+class Patches:
+    values_PF: npt.NDArray[np.float32]
+    """P patches in the tower's order (2x2 neighbours together), F flattened channels, frames and pixels."""
+    grid: tuple[int, int]
+    """Rows and columns of patches."""
+
+
+def fitted_size(height: int, width: int, config: ImageConfig) -> tuple[int, int]:
+    """The nearest size that is a whole number of tokens and within the pixel limits."""
+    if max(height, width) > _MAX_ASPECT_RATIO * min(height, width):
+        raise ConfigError(
+            f"A picture of {width}x{height} pixels is too narrow: one side may be at most "
+            f"{_MAX_ASPECT_RATIO} times the other."
+        )
+    side = config.pixels_per_token
+    fitted_h, fitted_w = round(height / side) * side, round(width / side) * side
+    if fitted_h * fitted_w > config.max_pixels:
+        shrink = math.sqrt(height * width / config.max_pixels)
+        fitted_h = max(side, math.floor(height / shrink / side) * side)
+        fitted_w = max(side, math.floor(width / shrink / side) * side)
+    elif fitted_h * fitted_w < config.min_pixels:
+        grow = math.sqrt(config.min_pixels / (height * width))
+        fitted_h = math.ceil(height * grow / side) * side
+        fitted_w = math.ceil(width * grow / side) * side
+    return fitted_h, fitted_w
+
+
+def prepare_image(image: Image.Image, config: ImageConfig) -> Patches:
+    """Resize, normalise and cut one picture into patches."""
+    height, width = fitted_size(image.height, image.width, config)
+    resized = image.convert("RGB").resize((width, height), resample=Image.Resampling.BICUBIC)
+    pixels_HWC = np.asarray(resized)
+    # A byte has 256 values, so normalising is a table look-up.
+    table_CV = _normalised_bytes(config)
+    normalised_CHW = np.stack([table_CV[channel][pixels_HWC[..., channel]] for channel in range(3)])
+
+    patch, merge, frames = config.patch_size, config.merge_size, config.temporal_patch_size
+    rows, columns = height // patch, width // patch
+    blocks = normalised_CHW.reshape(3, rows // merge, merge, patch, columns // merge, merge, patch)
+    ordered = blocks.transpose(1, 4, 2, 5, 0, 3, 6)  # block row, block column, row, column, channel, y, x
+    repeated = np.repeat(ordered[:, :, :, :, :, None], frames, axis=5)
+    return Patches(repeated.reshape(rows * columns, -1), (rows, columns))
+
+
+def _normalised_bytes(config: ImageConfig) -> npt.NDArray[np.float32]:
+    unit_V = (np.arange(256, dtype=np.float64) * (1 / 255)).astype(np.float32)
+    mean_C1 = np.array(config.mean, dtype=np.float32)[:, None]
+    std_C1 = np.array(config.std, dtype=np.float32)[:, None]
+    table: npt.NDArray[np.float32] = (unit_V[None] - mean_C1) / std_C1
+    return table

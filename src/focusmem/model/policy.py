@@ -1,0 +1,247 @@
+"""The frozen policy with its memory pathway: encode, read out, decide what to trust, inject, reply.
+
+Shapes: B decisions, N evidence items over all decisions, K memory tokens, E encoder width, D policy width, M targets.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from focusmem.errors import ConfigError
+from focusmem.model.backbone import Backbone
+from focusmem.model.compressor import Compressor, Features
+from focusmem.model.config import MemoryConfig
+from focusmem.model.encoded import EncodedItems
+from focusmem.model.encoder import EvidenceEncoder
+from focusmem.model.gate import Trust, TrustGate
+from focusmem.model.generation import GenerationConfig, generate
+from focusmem.model.injection import Injection, Place
+from focusmem.model.inputs import Row, stack_rows
+from focusmem.model.readout import Readout
+from focusmem.schemas import Prompt
+
+EvidenceForm = Literal["keys_values", "features"]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What was read for a batch of decisions, and what of it was let in."""
+
+    blocks_NKD: Tensor
+    places: tuple[Place, ...]
+    keep: tuple[bool, ...]
+    trust: Trust | None
+    """None when the gate did not take part."""
+
+
+class MemoryPolicy(nn.Module):
+    """One class for training and acting. Only the memory pathway has weights that train."""
+
+    def __init__(self, backbone: Backbone, config: MemoryConfig, *, encoder_backbone: Backbone | None = None) -> None:
+        super().__init__()
+        reader = encoder_backbone or backbone
+        if config.state_layer is not None and not 1 <= config.state_layer <= backbone.num_layers:
+            raise ConfigError(
+                f"MemoryConfig.state_layer is {config.state_layer}, but '{backbone.name}' has layers 1 to "
+                f"{backbone.num_layers}."
+            )
+        self.config = config
+        self.backbone = backbone
+        self.encoder_backbone = encoder_backbone
+        self.encoder = EvidenceEncoder(reader, config.lora)
+        is_outline = backbone.device.type == "meta"
+        with backbone.device:
+            self.compressor = Compressor(
+                config.compressor,
+                evidence_width=reader.width,
+                policy_width=backbone.width,
+                output_std=1.0 if is_outline else backbone.embedding_std(),
+            )
+            self.readout = Readout(
+                config.readout,
+                num_tokens=config.compressor.num_tokens,
+                policy_width=backbone.width,
+                evidence_width=reader.width,
+                width=self.compressor.width,
+            )
+            self.gate = TrustGate(config.gate, policy_width=backbone.width)
+        self.injection = Injection()
+        self._fingerprint: tuple[tuple[int, ...], str] | None = None
+
+    def train(self, mode: bool = True) -> "MemoryPolicy":
+        """Training mode is for the memory pathway; the frozen backbone keeps the mode it has."""
+        self.training = mode
+        for part in self.trained_parts().values():
+            part.train(mode)
+        return self
+
+    # Evidence side: depends on no decision
+
+    def encode(self, prompts: Sequence[Prompt], *, form: EvidenceForm = "keys_values") -> list[EncodedItems]:
+        """Read raw serialisations; one entry per item, without padding, ready to cache."""
+        reader = self.encoder.backbone
+        rows = reader.embed([reader.tokenise(prompt, is_complete=True) for prompt in prompts])
+        return self.encode_rows(rows, form=form).split([row.length for row in rows])
+
+    def encode_rows(self, rows: Sequence[Row], *, form: EvidenceForm = "keys_values") -> EncodedItems:
+        """The same for embedded rows, as one padded group with its mask: the form that training uses."""
+        batch = stack_rows(rows)
+        return self.compress_hidden(self.encoder(batch), batch.mask_BS, form=form)
+
+    def compress_hidden(self, hidden_NTE: Tensor, mask_NT: Tensor, *, form: EvidenceForm) -> EncodedItems:
+        features_NTH = self.compressor.features(hidden_NTE)
+        weights_NT1 = mask_NT[..., None].to(torch.float32)
+        summary_NE = (hidden_NTE.float() * weights_NT1).sum(dim=1) / weights_NT1.sum(dim=1).clamp(min=1)
+        if form == "features":
+            return EncodedItems(Features(features_NTH, mask_NT), summary_NE)
+        return EncodedItems(self.compressor.keys_values(features_NTH, mask_NT), summary_NE)
+
+    # Decision side
+
+    def embed(self, prompts: Sequence[Prompt], replies: Sequence[str] | None = None) -> list[Row]:
+        """Decision prompts as rows, with the demonstrated reply at the end where one is given."""
+        targets: Sequence[str | None] = replies or [None] * len(prompts)
+        return self.backbone.embed(
+            [self.backbone.tokenise(prompt, reply=reply) for prompt, reply in zip(prompts, targets, strict=True)]
+        )
+
+    @torch.no_grad()
+    def state(self, rows: Sequence[Row]) -> Tensor:
+        """u_t: the pooled context of each decision, (B, D). The reply is not part of it."""
+        if self.config.state_source == "embeddings":
+            return torch.stack([row.embeds_SD[: row.num_context].float().mean(dim=0) for row in rows])
+        hidden_BSD = self.backbone.run(stack_rows(rows), num_layers=self.config.state_layer)
+        return torch.stack(
+            [hidden[: row.num_context].float().mean(dim=0) for hidden, row in zip(hidden_BSD, rows, strict=True)]
+        )
+
+    def read(self, items: Sequence[EncodedItems], places: Sequence[Place], state_BD: Tensor | None) -> Tensor:
+        """Blocks (N, K, D): for the current state, or with None the fixed ones that serve every state."""
+        device = self.compressor.base_queries_RKH.device
+        roles_N = torch.tensor([place.role for place in places], device=device)
+        queries_NKH = self.compressor.queries(roles_N)
+        if state_BD is not None:
+            state_ND = state_BD[[place.row for place in places]]
+            summary_NE = torch.cat([group.summary_NE for group in items])
+            queries_NKH = queries_NKH + self.readout(state_ND, summary_NE, self.compressor.role_vectors_RD[roles_N])
+        blocks: Tensor = self.compressor(queries_NKH, [group.evidence for group in items], roles_N)
+        return blocks
+
+    def remember(
+        self,
+        rows: Sequence[Row],
+        items: Sequence[EncodedItems],
+        places: Sequence[Place],
+        *,
+        is_dynamic: bool = True,
+        is_gated: bool = True,
+        generator: torch.Generator | None = None,
+    ) -> Memory | None:
+        """Read every item for its decision and decide what to let in; None where there is nothing to read."""
+        if sum(group.num_items for group in items) != len(places):
+            raise ValueError(f"{sum(group.num_items for group in items)} items but {len(places)} places")
+        if not places:
+            return None
+        state_BD = self.state(rows) if is_dynamic or is_gated else None
+        blocks_NKD = self.read(items, places, state_BD if is_dynamic else None)
+        valid_N = torch.cat([group.valid_N for group in items])
+        if not is_gated or state_BD is None:
+            return Memory(blocks_NKD, tuple(places), tuple(valid_N.tolist()), None)
+        state_ND = state_BD[[place.row for place in places]]
+        trust: Trust = self.gate(state_ND, blocks_NKD, valid_N, generator=generator)
+        scaled_NKD = blocks_NKD * trust.scale_N[:, None, None].to(blocks_NKD.dtype) if self.training else blocks_NKD
+        return Memory(scaled_NKD, tuple(places), tuple(trust.keep_N.tolist()), trust)
+
+    def inject(self, rows: Sequence[Row], memory: Memory | None) -> list[Row]:
+        """Rows with their accepted blocks in front; without any, the rows themselves."""
+        if memory is None:
+            return list(rows)
+        return self.injection(rows, memory.blocks_NKD, memory.places, memory.keep)
+
+    def target_logits(self, rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
+        """Scores (M, vocabulary) at the reply's positions, and the reply's ids (M,)."""
+        hidden_BSD = self.backbone.run(stack_rows(rows))
+        # The state before a token predicts it, so the window is one position early.
+        wanted = [hidden[row.num_context - 1 : row.length - 1] for hidden, row in zip(hidden_BSD, rows, strict=True)]
+        target_ids = [token for row in rows for token in row.target_ids]
+        return self.backbone.logits(torch.cat(wanted)), torch.tensor(target_ids, device=self.backbone.device)
+
+    def forward(
+        self,
+        rows: Sequence[Row],
+        items: Sequence[EncodedItems],
+        places: Sequence[Place],
+        *,
+        is_dynamic: bool = True,
+        is_gated: bool = True,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, Tensor, Memory | None]:
+        """A training step's view: scores and ids of the replies, with memory in front."""
+        memory = self.remember(rows, items, places, is_dynamic=is_dynamic, is_gated=is_gated, generator=generator)
+        logits_MV, targets_M = self.target_logits(self.inject(rows, memory))
+        return logits_MV, targets_M, memory
+
+    @torch.no_grad()
+    def reply(
+        self,
+        rows: Sequence[Row],
+        config: GenerationConfig | None = None,
+        *,
+        seeds: Sequence[int] | None = None,
+    ) -> list[str]:
+        """The policy's text for each row."""
+        ids = generate(self.backbone, rows, config or GenerationConfig(), seeds=seeds)
+        return [self.backbone.text_of(one) for one in ids]
+
+    # What trains, and what a cache may rely on
+
+    def trained_parts(self) -> dict[str, nn.Module]:
+        return {
+            "encoder": self.encoder,
+            "compressor": self.compressor,
+            "readout": self.readout,
+            "gate": self.gate,
+        }
+
+    def trained_state(self) -> dict[str, Tensor]:
+        """Every trained weight by its stored name."""
+        return {
+            f"{part}.{name}": tensor
+            for part, module in self.trained_parts().items()
+            for name, tensor in module.state_dict().items()
+        }
+
+    def convert(self, dtype: torch.dtype) -> "MemoryPolicy":
+        """The memory pathway in another precision, for acting; training keeps it in float32."""
+        for part in self.trained_parts().values():
+            part.to(dtype)
+        return self
+
+    def fingerprint(self) -> str:
+        """Changes whenever a weight changes that encoded evidence depends on."""
+        state = {name: tensor for name, tensor in self.trained_state().items() if _shapes_evidence(name)}
+        versions = tuple(number for tensor in state.values() for number in (tensor.data_ptr(), tensor._version))
+        if self._fingerprint is None or self._fingerprint[0] != versions:
+            identity = self.encoder.backbone.identity()
+            digest = hashlib.sha256(f"{identity.architecture} {identity.weights}".encode())
+            digest.update(f"{self.encoder.backbone.dtype} {self.config.lora} {self.config.compressor}".encode())
+            for name, tensor in sorted(state.items()):
+                digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+                digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+            self._fingerprint = versions, digest.hexdigest()
+        return self._fingerprint[1]
+
+
+def _shapes_evidence(name: str) -> bool:
+    sides = (
+        "encoder.",
+        "compressor.norm_evidence",
+        "compressor.w_in",
+        "compressor.w_key",
+        "compressor.w_value",
+    )
+    return name.startswith(sides)

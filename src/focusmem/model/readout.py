@@ -1,0 +1,56 @@
+"""What is shown for this decision: A_eta shifts an item's base queries by the current state.
+
+Shapes: N items, K memory tokens, D policy width, E encoder width, H compressor width. Paper, Appendix A.3.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from focusmem.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadoutConfig:
+    hidden_width: int = 256
+
+    def __post_init__(self) -> None:
+        if self.hidden_width < 1:
+            raise ConfigError(f"ReadoutConfig.hidden_width is {self.hidden_width}; it must be at least 1.")
+
+
+class Readout(nn.Module):
+    """Query residual from (state, item, role); zero at the start, so training begins at the fixed readout."""
+
+    def __init__(
+        self, config: ReadoutConfig, *, num_tokens: int, policy_width: int, evidence_width: int, width: int
+    ) -> None:
+        super().__init__()
+        self.num_tokens = num_tokens
+        # The paper's count leaves no parameters for these maps, so they are the identity where widths agree.
+        self.from_state = _map(policy_width, width)
+        self.from_item = _map(evidence_width, width)
+        self.from_role = _map(policy_width, width)
+        self.norm = nn.LayerNorm(width)
+        self.hidden = nn.Linear(width, config.hidden_width)
+        self.out = nn.Linear(config.hidden_width, num_tokens * width)
+        nn.init.zeros_(self.out.weight)
+        nn.init.zeros_(self.out.bias)
+
+    def forward(self, state_ND: Tensor, item_NE: Tensor, role_ND: Tensor) -> Tensor:
+        """Query residuals (N, K, H) from the pooled context, the pooled evidence and the role vector."""
+        dtype = self.hidden.weight.dtype
+        # Embeddings and final hidden states differ in scale by orders of magnitude; without this one swamps the other.
+        state, item = _unit_rms(state_ND).to(dtype), _unit_rms(item_NE).to(dtype)
+        joined_NH = self.norm(self.from_state(state) + self.from_item(item) + self.from_role(role_ND.to(dtype)))
+        residual = self.out(F.gelu(self.hidden(joined_NH)))
+        return residual.unflatten(-1, (self.num_tokens, -1))  # type: ignore[no-any-return]
+
+
+def _map(width_in: int, width_out: int) -> nn.Module:
+    return nn.Identity() if width_in == width_out else nn.Linear(width_in, width_out, bias=False)
+
+
+def _unit_rms(tensor: Tensor) -> Tensor:
+    return F.rms_norm(tensor.float(), tensor.shape[-1:], eps=1e-12)

@@ -1,0 +1,74 @@
+"""One line that tells how far long work has come: done/total, the number that matters, speed, time left."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Self, TextIO
+
+
+class Progress:
+    """Used as `with Progress("encode", total=90) as line: line.step(note="loss 1.2")`.
+
+    On a terminal the line is redrawn in place; elsewhere (a log file) a new line appears now and then.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        total: int,
+        *,
+        stream: TextIO | None = None,
+        redraw_s: float = 0.1,
+        log_every_s: float = 10.0,
+    ) -> None:
+        self.label, self.total = label, total
+        self.num_done = self.num_failed = 0
+        self._note = ""
+        self._stream = stream or sys.stderr
+        self._on_terminal = self._stream.isatty()
+        self._interval_s = redraw_s if self._on_terminal else log_every_s
+        self._started = self._drawn = time.monotonic()
+        self._width = 0
+
+    def step(self, num: int = 1, *, failed: bool = False, note: str | None = None) -> None:
+        self.num_done += num
+        self.num_failed += num if failed else 0
+        self._note = self._note if note is None else note
+        if time.monotonic() - self._drawn >= self._interval_s:
+            self._draw()
+
+    def line(self) -> str:
+        elapsed_s = time.monotonic() - self._started
+        rate = self.num_done / elapsed_s if elapsed_s > 0 else 0.0
+        left = f"{_clock((self.total - self.num_done) / rate)} left" if rate > 0 else "starting"
+        parts = [f"{self.label} {self.num_done}/{self.total}", self._note, f"{rate:.3g}/s", left]
+        parts.append(f"{self.num_failed} failed" if self.num_failed else "")
+        return "  ".join(part for part in parts if part)
+
+    def __enter__(self) -> Self:
+        self._draw()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._draw()
+        if self._on_terminal:
+            self._stream.write("\n")
+            self._stream.flush()
+
+    def _draw(self) -> None:
+        text = self.line()
+        if self._on_terminal:
+            self._stream.write("\r" + text.ljust(self._width))
+            self._width = len(text)
+        else:
+            self._stream.write(text + "\n")
+        self._stream.flush()
+        self._drawn = time.monotonic()
+
+
+def _clock(seconds: float) -> str:
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"

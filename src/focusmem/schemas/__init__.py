@@ -1,0 +1,74 @@
+"""In: plain values, pixels and stored JSON.
+Out: checked, immutable records, and JSON that reads back as the same record.
+Does not know how a record comes about or what is done with it: no browser, no model, no bank, no network.
+"""
+
+from focusmem.schemas.action import (
+    ACTION_NAMES,
+    Action,
+    Click,
+    Goto,
+    PressKey,
+    Scroll,
+    Stop,
+    Type,
+    Wait,
+    action_schema_text,
+    action_to_json,
+    make_action,
+    parse_action,
+)
+from focusmem.schemas.evidence import EvidenceItem, Role
+from focusmem.schemas.prompt import Prompt, Turn, TurnRole
+from focusmem.schemas.record import Record, dump_record, parse_record
+from focusmem.schemas.run import Environment, Run
+from focusmem.schemas.screenshot import Screenshot, ScreenshotRef
+from focusmem.schemas.task import Task
+from focusmem.schemas.trajectory import Annotations, Step, Trajectory
+from focusmem.schemas.trajectory_folder import (
+    StoredScreenshots,
+    StoredTrajectory,
+    check_trajectory,
+    load_trajectory,
+    save_trajectory,
+)
+from focusmem.schemas.verdict import Outcome, Verdict
+
+__all__ = [
+    "ACTION_NAMES",
+    "Action",
+    "Annotations",
+    "Click",
+    "Environment",
+    "EvidenceItem",
+    "Goto",
+    "Outcome",
+    "PressKey",
+    "Prompt",
+    "Record",
+    "Role",
+    "Run",
+    "Screenshot",
+    "ScreenshotRef",
+    "Scroll",
+    "Step",
+    "Stop",
+    "StoredScreenshots",
+    "StoredTrajectory",
+    "Task",
+    "Trajectory",
+    "Turn",
+    "TurnRole",
+    "Type",
+    "Verdict",
+    "Wait",
+    "action_schema_text",
+    "action_to_json",
+    "check_trajectory",
+    "dump_record",
+    "load_trajectory",
+    "make_action",
+    "parse_action",
+    "parse_record",
+    "save_trajectory",
+]

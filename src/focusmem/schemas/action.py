@@ -1,0 +1,223 @@
+"""The seven actions, defined once: stored JSON, parser and prompt schema come from these records.
+
+The text of a policy is read here and nowhere else. It is never executed: it becomes one of these records, or
+an error that tells the policy what to write instead.
+"""
+
+import json
+import re
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
+
+from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from focusmem.errors import UnreadableActionError
+from focusmem.schemas.record import STRICT_DECODER, Record, describe_problem, not_blank, not_empty, storable
+
+MAX_ARGUMENT_LENGTH: Final = 10_000
+# Room for the longest action there can be: three arguments, each character written as an escape of six.
+MAX_REPLY_LENGTH: Final = 200_000
+
+_Text = Annotated[str, Field(max_length=MAX_ARGUMENT_LENGTH), AfterValidator(storable)]
+_Words = Annotated[_Text, AfterValidator(not_blank)]
+_Reasoning = Annotated[_Text | None, Field(description="where things stand and why this is the next action")]
+
+
+class ClickArguments(Record):
+    description: Annotated[_Words, Field(description="the element to click, in words that single it out")]
+    reasoning: _Reasoning = None
+
+
+class Click(Record):
+    name: Literal["click"] = "click"
+    arguments: ClickArguments
+
+
+class TypeArguments(Record):
+    text: Annotated[_Text, AfterValidator(not_empty), Field(description="the text to type, not empty")]
+    description: Annotated[_Words | None, Field(description="the field to type into")] = None
+    reasoning: _Reasoning = None
+
+
+class Type(Record):
+    name: Literal["type"] = "type"
+    arguments: TypeArguments
+
+
+class ScrollArguments(Record):
+    direction: Annotated[Literal["up", "down"], Field(description="where to go on the page")]
+    reasoning: _Reasoning = None
+
+
+class Scroll(Record):
+    name: Literal["scroll"] = "scroll"
+    arguments: ScrollArguments
+
+
+class PressKeyArguments(Record):
+    key: Annotated[_Words, Field(description="a key or a combination, such as Enter or Control+A")]
+    reasoning: _Reasoning = None
+
+
+class PressKey(Record):
+    name: Literal["press_key"] = "press_key"
+    arguments: PressKeyArguments
+
+
+class GotoArguments(Record):
+    url: Annotated[_Words, Field(description="the address to open")]
+    reasoning: _Reasoning = None
+
+
+class Goto(Record):
+    name: Literal["goto"] = "goto"
+    arguments: GotoArguments
+
+
+class WaitArguments(Record):
+    reasoning: _Reasoning = None
+
+
+class Wait(Record):
+    name: Literal["wait"] = "wait"
+    arguments: WaitArguments
+
+
+class StopArguments(Record):
+    answer: Annotated[_Text, Field(description="the final answer, empty if the task asks for none")]
+    reasoning: _Reasoning = None
+
+
+class Stop(Record):
+    name: Literal["stop"] = "stop"
+    arguments: StopArguments
+
+
+AnyAction: TypeAlias = Click | Type | Scroll | PressKey | Goto | Wait | Stop
+Action: TypeAlias = Annotated[AnyAction, Field(discriminator="name")]
+
+ACTION_TYPES: Final[dict[str, type[Record]]] = {cls.model_fields["name"].default: cls for cls in get_args(AnyAction)}
+ACTION_NAMES: Final = tuple(ACTION_TYPES)
+
+_ADAPTER: Final[TypeAdapter[AnyAction]] = TypeAdapter(Action)
+
+
+def make_action(name: str, **arguments: str) -> AnyAction:
+    """Shorthand for code that knows what it wants, as in `make_action("click", description="the logo")`."""
+    return _ADAPTER.validate_python({"name": name, "arguments": arguments})
+
+
+# Writing actions, and telling the policy about them.
+
+# JSON leaves these as they are, although many readers (`str.splitlines` among them) end a line there.
+_LINE_BREAKS: Final = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
+
+
+def action_to_json(action: AnyAction) -> str:
+    """One line of JSON, always the same for the same action.
+
+    Spaced like the tool calls that chat models were trained to write: the policy also reads its actions back.
+    """
+    text = json.dumps(action.model_dump(mode="json", exclude_none=True), ensure_ascii=False)
+    return text.translate(_LINE_BREAKS)
+
+
+def action_schema_text() -> str:
+    """What the prompt says about actions: a line for each, then a line for what all of them can carry."""
+    hints = {name: _argument_hints(cls) for name, cls in ACTION_TYPES.items()}
+    shared = [key for key in next(iter(hints.values())) if all(key in own for own in hints.values())]
+    lines = []
+    for name, own in hints.items():
+        arguments = {key: hint for key, hint in own.items() if key not in shared}
+        lines.append(json.dumps({"name": name, "arguments": arguments}))
+    for key in shared:
+        lines.append(f'All "arguments" can also hold {json.dumps({key: hints["wait"][key]})[1:-1]}')
+    return "\n".join(lines)
+
+
+def _argument_hints(cls: type[Record]) -> dict[str, str]:
+    """Each argument with a hint, such as `<up | down: where to go on the page>`."""
+    model = cls.model_fields["arguments"].annotation
+    assert isinstance(model, type)
+    assert issubclass(model, BaseModel)
+    hints = {}
+    for name, field in model.model_fields.items():
+        choices = " | ".join(choice for choice in get_args(field.annotation) if isinstance(choice, str))
+        notes = [choices, "" if field.is_required() else "optional", field.description or ""]
+        hints[name] = f"<{': '.join(note for note in notes if note)}>"
+    return hints
+
+
+# Reading the policy's text.
+
+# An object counts from its first key on: `{x}`, `{}` and `{"x"}` in running text are not meant as JSON.
+_OBJECT_START: Final = re.compile(r'\{\s*"(?:[^"\\]|\\.)*+"\s*:', re.DOTALL)
+
+
+def parse_action(text: str) -> AnyAction:
+    """The one action in a policy's reply, where it may stand in prose or a fenced block, or be repeated."""
+    if len(text) > MAX_REPLY_LENGTH:
+        raise UnreadableActionError(
+            f"The reply is too long: {len(text)} characters, at most {MAX_REPLY_LENGTH} are read."
+        )
+    objects = _find_objects(text)
+    if not objects:
+        raise UnreadableActionError(
+            'The reply contains no JSON object; write exactly one, such as {"name": "wait", "arguments": {}}.'
+        )
+    if any(other != objects[0] for other in objects):
+        raise UnreadableActionError("The reply contains more than one JSON object; write exactly one action.")
+    try:
+        return _ADAPTER.validate_json(objects[0])
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+    raise UnreadableActionError(_advice(problem, json.loads(objects[0])))
+
+
+def _find_objects(text: str) -> list[str]:
+    """All outermost JSON objects, each written in a canonical form; a broken one ends the search."""
+    objects = []
+    start = _OBJECT_START.search(text)
+    while start:
+        try:
+            value, end = STRICT_DECODER.raw_decode(text, start.start())
+            objects.append(storable(json.dumps(value, ensure_ascii=False, sort_keys=True)))
+        except json.JSONDecodeError as error:
+            raise _malformed(error) from None
+        except RecursionError:
+            raise UnreadableActionError("The JSON object is nested too deeply.") from None
+        except ValueError as error:
+            raise UnreadableActionError(f"The JSON object {error}.") from None
+        start = _OBJECT_START.search(text, end)
+    return objects
+
+
+def _malformed(error: json.JSONDecodeError) -> UnreadableActionError:
+    if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string"):
+        return UnreadableActionError("The JSON object is not closed; the reply seems to be cut off.")
+    return UnreadableActionError(
+        f"The JSON object is malformed: {error.msg} near {_short(error.doc[error.pos : error.pos + 20])}."
+    )
+
+
+def _advice(problem: ErrorDetails, found: dict[str, Any]) -> str:
+    """One sentence for the policy about the first thing that is wrong with the object it wrote."""
+    kind, place = problem["type"], problem["loc"][1:]
+    if kind == "json_invalid":
+        return "The JSON object is nested too deeply."
+    if kind == "union_tag_not_found":
+        return f'The JSON object has no "name"; the actions are {", ".join(ACTION_NAMES)}.'
+    name = found["name"]
+    if kind == "union_tag_invalid":
+        return f"There is no action {_short(name)}; the actions are {', '.join(ACTION_NAMES)}."
+    if len(place) < 2:
+        return f"In the JSON of {name}, {_short(place[0])} {describe_problem(problem)}."
+    if kind == "extra_forbidden":
+        known = ", ".join(_argument_hints(ACTION_TYPES[name]))
+        return f"The action {name} has no argument {_short(place[1])}; it takes {known}."
+    return f"The argument {_short(place[1])} of {name} {describe_problem(problem)}."
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."

@@ -1,0 +1,47 @@
+"""What memory is made from: some steps, and the role they play for the current decision."""
+
+import json
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from focusmem.files import sha256_hex
+from focusmem.schemas.action import action_to_json
+from focusmem.schemas.record import NonEmptyText, Record, Text
+from focusmem.schemas.trajectory import MAX_STEPS, Step
+
+Role = Literal["episodic", "working"]
+"""Episodic: from an earlier trajectory. Working: from the part of this episode that left the prompt."""
+
+
+class EvidenceItem(Record):
+    item_id: NonEmptyText
+    """Unique among the items of one decision."""
+    role: Role
+    """Which kind of memory it becomes."""
+    instruction: Text | None = None
+    """The task the steps belong to, where it is known."""
+    steps: Annotated[tuple[Step, ...], Field(max_length=MAX_STEPS)]
+    """In the order in which they happened."""
+    rank: Annotated[int, Field(ge=0, le=2**31)]
+    """The place among the items of the same role, the best (or the earliest) first, from zero."""
+    score: float | None = None
+    """How alike the retriever found it; absent for working items."""
+    trajectory_id: Text | None = None
+    """The trajectory the steps were taken from, where there is one."""
+
+    @field_validator("steps")
+    @classmethod
+    def _has_steps(cls, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        if not steps:
+            raise ValueError("is empty, but an evidence item needs at least one step")
+        return steps
+
+    def content_digest(self) -> str:
+        """Equal for items that an encoder cannot tell apart, whatever their name, rank and score."""
+        steps = [[step.screenshot.sha256, _action_or_error(step)] for step in self.steps]
+        return sha256_hex(json.dumps([self.role, self.instruction, steps]).encode())
+
+
+def _action_or_error(step: Step) -> str | list[str | None]:
+    return [step.error] if step.action is None else action_to_json(step.action)

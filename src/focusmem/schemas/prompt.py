@@ -1,0 +1,29 @@
+"""What a policy is asked: turns of text and screenshots. Held in memory only, because it carries pixels."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from focusmem.errors import ConfigError
+from focusmem.schemas.screenshot import Screenshot
+
+TurnRole = Literal["system", "user", "assistant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    role: TurnRole
+    parts: tuple[str | Screenshot, ...]
+    """Text and screenshots in reading order."""
+
+    def __post_init__(self) -> None:
+        if self.role not in get_args(TurnRole):
+            raise ConfigError(f"Turn.role is {self.role!r}; use one of {', '.join(get_args(TurnRole))}.")
+        if not isinstance(self.parts, tuple):
+            raise ConfigError(f"Turn.parts is a {type(self.parts).__name__}; use a tuple, such as ('text',).")
+        for index, part in enumerate(self.parts):
+            if not isinstance(part, str | Screenshot):
+                kind = type(part).__name__
+                raise ConfigError(f"Turn.parts[{index}] is a {kind}; use text (str) or a Screenshot.")
+
+
+Prompt: TypeAlias = tuple[Turn, ...]

@@ -1,0 +1,29 @@
+"""What an agent is asked to do."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from focusmem.schemas.record import NonEmptyText, Record, Text
+from focusmem.schemas.trajectory import MAX_STEPS, Annotations
+
+
+class Task(Record):
+    schema_version: Literal[1] = 1
+    """Raised when the meaning of a field changes."""
+    task_id: NonEmptyText
+    """The task as its benchmark or corpus names it."""
+    instruction: NonEmptyText
+    """What is asked for, in words."""
+    start_url: Text
+    """Where the episode begins."""
+    site: Text
+    """The site it takes place on."""
+    answer: Text | None = None
+    """The right answer, where one is known; the policy never sees it."""
+    annotations: Annotations = Annotations()
+    """What else is known about the task."""
+    allowed_sites: tuple[NonEmptyText, ...] = ()
+    """Hosts the browser may visit beside the one it starts on."""
+    max_steps: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 15
+    """After so many actions the episode ends, whether or not the policy has stopped."""

@@ -1,0 +1,180 @@
+"""A trajectory on disk: `trajectory.json` beside a folder of screenshots, each named after its content.
+
+    <folder>/trajectory.json
+    <folder>/screenshots/<sha256>.png
+
+No name found in the JSON becomes a path, except digests that have passed the record's own check.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from focusmem.errors import RecordError, StorageError, UserError
+from focusmem.files import read_plain_file, sha256_hex, whole_folder, write_whole
+from focusmem.schemas.record import MAX_DOCUMENT_BYTES, dump_record, parse_record
+from focusmem.schemas.screenshot import MAX_PNG_BYTES, Screenshot, ScreenshotRef
+from focusmem.schemas.trajectory import Trajectory
+
+TRAJECTORY_FILE = "trajectory.json"
+SCREENSHOT_FOLDER = "screenshots"
+
+
+class StoredScreenshots(Mapping[str, Screenshot]):
+    """Screenshots by digest, read from disk and verified when they are first asked for."""
+
+    def __init__(self, folder: Path, refs: Mapping[str, ScreenshotRef]) -> None:
+        self._folder, self._refs = folder, refs
+        self._read: dict[str, Screenshot] = {}
+
+    def __getitem__(self, digest: str) -> Screenshot:
+        if digest not in self._read:
+            self._read[digest] = _read_screenshot(self._folder, self._refs[digest])
+        return self._read[digest]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._refs)
+
+    def __len__(self) -> int:
+        return len(self._refs)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTrajectory:
+    trajectory: Trajectory
+    screenshots: StoredScreenshots
+
+
+def save_trajectory(
+    folder: Path, trajectory: Trajectory, screenshots: Mapping[str, Screenshot], *, replace: bool = False
+) -> None:
+    """Write a trajectory whole or not at all; saving the same content again changes nothing.
+
+    `screenshots` are looked up by digest, and may hold more than the trajectory refers to.
+    """
+    files = {f"{SCREENSHOT_FOLDER}/{ref.sha256}.png": _png_for(ref, screenshots) for ref in _refs(trajectory)}
+    files[TRAJECTORY_FILE] = dump_record(trajectory)
+    exists = os.path.lexists(folder)
+    if exists and _holds_exactly(folder, files):
+        return
+    if exists:
+        _check_replaceable(folder, replace=replace)
+    with whole_folder(folder, replace=exists) as partial:
+        for name, data in files.items():
+            write_whole(partial / name, data)
+
+
+def load_trajectory(folder: Path) -> StoredTrajectory:
+    """Read the record now and the screenshots when they are used."""
+    path = folder / TRAJECTORY_FILE
+    trajectory = parse_record(Trajectory, read_plain_file(path, MAX_DOCUMENT_BYTES), str(path))
+    refs = {ref.sha256: ref for ref in _refs(trajectory)}
+    return StoredTrajectory(trajectory, StoredScreenshots(folder, refs))
+
+
+def check_trajectory(folder: Path) -> list[str]:
+    """Everything that is wrong with a stored trajectory, a sentence for each; never raises for bad data."""
+    problems = []
+    refs = None
+    try:
+        refs = _refs(load_trajectory(folder).trajectory)
+    except UserError as error:
+        problems.append(str(error))
+    try:
+        problems += _stray_problems(folder, {TRAJECTORY_FILE, SCREENSHOT_FOLDER})
+        problems += _screenshot_problems(folder, refs)
+    except OSError as error:
+        problems.append(f"Could not look into {folder}: {error.strerror}.")
+    return problems
+
+
+def _refs(trajectory: Trajectory) -> list[ScreenshotRef]:
+    """Each once, in order of appearance."""
+    return list(dict.fromkeys(step.screenshot for step in trajectory.steps))
+
+
+def _png_for(ref: ScreenshotRef, screenshots: Mapping[str, Screenshot]) -> bytes:
+    screenshot = screenshots.get(ref.sha256)
+    if screenshot is None:
+        raise RecordError(f"The trajectory refers to screenshot {ref.sha256}, which was not given.")
+    if sha256_hex(screenshot.png) != ref.sha256:
+        raise RecordError(f"The screenshot given as {ref.sha256} has other content.")
+    _check_size(screenshot, ref, f"Screenshot {ref.sha256}")
+    return screenshot.png
+
+
+def _read_screenshot(folder: Path, ref: ScreenshotRef) -> Screenshot:
+    _check_not_linked(folder / SCREENSHOT_FOLDER)
+    path = folder / SCREENSHOT_FOLDER / f"{ref.sha256}.png"
+    data = read_plain_file(path, MAX_PNG_BYTES)
+    if sha256_hex(data) != ref.sha256:
+        raise RecordError(f"{path} has changed: its content does not match its name.")
+    try:
+        screenshot = Screenshot.from_png(data)
+    except RecordError as error:
+        raise RecordError(f"{path} is not a usable screenshot. {error}") from error
+    _check_size(screenshot, ref, str(path))
+    return screenshot
+
+
+def _check_size(screenshot: Screenshot, ref: ScreenshotRef, what: str) -> None:
+    if screenshot.ref() != ref:
+        found, expected = f"{screenshot.width}x{screenshot.height}", f"{ref.width}x{ref.height}"
+        raise RecordError(f"{what} is {found} pixels large, but the trajectory says {expected}.")
+
+
+def _check_not_linked(folder: Path) -> None:
+    try:
+        is_linked = folder.is_symlink()
+    except OSError as error:
+        raise StorageError(f"Could not look at {folder}: {error.strerror}.") from error
+    if is_linked:
+        raise StorageError(f"{folder} should be a folder, but it is a symbolic link.")
+
+
+def _holds_exactly(folder: Path, files: Mapping[str, bytes]) -> bool:
+    try:
+        entries = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+        if {path.relative_to(folder).as_posix() for path in entries} != set(files):
+            return False
+        return all(read_plain_file(folder / name, len(data)) == data for name, data in files.items())
+    except (OSError, StorageError):
+        return False
+
+
+def _check_replaceable(folder: Path, *, replace: bool) -> None:
+    """An empty folder may always be filled. One that never held a trajectory is not ours to delete."""
+    if folder.is_dir() and not any(folder.iterdir()):
+        return
+    if not replace:
+        raise StorageError(f"{folder} holds something else; choose another folder, or ask to replace it.")
+    if not (folder / TRAJECTORY_FILE).exists():
+        raise StorageError(f"{folder} exists and is not a trajectory folder, so it is not replaced.")
+
+
+def _screenshot_problems(folder: Path, refs: list[ScreenshotRef] | None) -> list[str]:
+    """`refs` is None when the record could not be read: then only links can be told to be wrong."""
+    try:
+        _check_not_linked(folder / SCREENSHOT_FOLDER)
+    except UserError as error:
+        return [str(error)]
+    problems = []
+    for ref in refs or ():
+        try:
+            _read_screenshot(folder, ref)
+        except UserError as error:
+            problems.append(str(error))
+    expected = None if refs is None else {f"{ref.sha256}.png" for ref in refs}
+    return problems + _stray_problems(folder / SCREENSHOT_FOLDER, expected)
+
+
+def _stray_problems(folder: Path, expected: set[str] | None) -> list[str]:
+    if not folder.is_dir():
+        return []  # what should be in there is reported as missing
+    strays = [
+        path.name
+        for path in sorted(folder.iterdir())
+        if (path.is_symlink() if expected is None else path.name not in expected)
+    ]
+    return [f"{folder} contains {name!r}, which does not belong there." for name in strays]

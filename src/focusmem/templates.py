@@ -1,0 +1,31 @@
+"""Prompt texts: files with named slots such as {{task}}, that a user may replace by a folder of their own."""
+
+import re
+from pathlib import Path
+
+from focusmem.errors import ConfigError, StorageError
+
+_SLOT = re.compile(r"\{\{([a-z_]+)\}\}")
+
+
+class Templates:
+    """The `.txt` files of one folder, read once. A replacement folder must fill the same slots."""
+
+    def __init__(self, folder: Path, *, slots: dict[str, set[str]]) -> None:
+        """`slots` says which template names exist and which slots each of them has to use."""
+        self._texts = {}
+        for name, wanted in slots.items():
+            path = folder / f"{name}.txt"
+            try:
+                text = path.read_text(encoding="utf-8").removesuffix("\n")
+            except (OSError, UnicodeDecodeError) as error:
+                raise StorageError(f"Could not read the prompt text {path}: {error}") from error
+            found = set(_SLOT.findall(text))
+            if found != wanted:
+                difference = ", ".join(sorted(found ^ wanted))
+                raise ConfigError(f"The prompt text {path} must use the slots {sorted(wanted)}; look at: {difference}.")
+            self._texts[name] = text
+
+    def fill(self, name: str, /, **values: str | int) -> str:
+        """A template with its slots filled. Values are inserted as they are and never searched for slots."""
+        return _SLOT.sub(lambda match: str(values[match.group(1)]), self._texts[name])

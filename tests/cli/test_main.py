@@ -1,0 +1,86 @@
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from focusmem.cli.main import app
+
+
+def focusmem(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "focusmem.cli.main", *words], capture_output=True, text=True, check=False
+    )
+
+
+def test_help_answers_in_under_half_a_second():
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        assert focusmem("--help").returncode == 0
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.5
+
+
+@pytest.mark.parametrize("words", [["model", "describe"], ["trajectory", "check"], ["bench", "readout"]])
+def test_every_help_opens_with_a_line_to_paste(words):
+    result = CliRunner().invoke(app, [*words, "--help"])
+    assert result.exit_code == 0
+    assert f"focusmem {' '.join(words)}" in result.output
+
+
+def test_describe_prints_one_json_document():
+    result = focusmem("model", "describe", "--backbone", "qwen3-vl-8b", "--json")
+    assert result.returncode == 0, result.stderr
+    counts = json.loads(result.stdout)["num_parameters"]
+    assert counts["lora"] == 174_587_904
+    assert counts["compressor"] + counts["readout"] == 244_474_112
+
+
+def test_describe_prints_a_table():
+    result = CliRunner().invoke(app, ["model", "describe", "--backbone", "qwen3-vl-8b"])
+    assert result.exit_code == 0
+    assert "234,995,712" in result.output
+
+
+def test_a_users_mistake_is_one_line_and_no_traceback():
+    result = focusmem("model", "describe", "--backbone", "qwen9")
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("focusmem: Unknown backbone 'qwen9'")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_budget_that_does_not_exist():
+    result = focusmem("model", "describe", "--tokens", "5")
+    assert result.returncode == 2
+    assert "choose one of (4, 8, 16)" in result.stderr
+
+
+def test_bench_writes_its_figures_and_keeps_standard_output_clean(tmp_path):
+    out = tmp_path / "figures" / "readout.json"
+    words = [
+        "--width",
+        "64",
+        "--episodic-tokens",
+        "60",
+        "--working-tokens",
+        "20",
+        "--repeats",
+        "1",
+        "--out",
+        str(out),
+    ]
+    result = focusmem("bench", "readout", *words, "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout) == json.loads(out.read_text())
+    assert "readout 4/4" in result.stderr, "the progress line"
+    assert "cached" in focusmem("bench", "readout", *words).stdout
+
+
+def test_a_device_that_is_not_there():
+    result = focusmem("bench", "readout", "--device", "cuda:0", "--width", "64")
+    assert result.returncode == 2
+    assert "no GPU" in result.stderr

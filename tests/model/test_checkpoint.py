@@ -1,0 +1,125 @@
+import json
+
+import pytest
+import torch
+
+from focusmem.errors import CheckpointError, ConfigError, StorageError
+from focusmem.model.backbone import Backbone
+from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.compressor import CompressorConfig
+from focusmem.model.config import MemoryConfig, config_from_dict, config_to_dict
+from focusmem.model.gate import GateConfig
+from focusmem.model.policy import MemoryPolicy
+from toys import make_config, make_policy, three_decisions
+
+
+def output_of(policy: MemoryPolicy) -> torch.Tensor:
+    prompts, records, places = three_decisions()
+    with torch.no_grad():
+        logits, _, memory = policy(policy.embed(prompts, ["a", "b", "c"]), policy.encode(records), places)
+    return torch.cat([logits.flatten(), memory.trust.logits_N])
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("checkpoints") / "memory"
+    policy = make_policy(state_source="hidden", state_layer=2)
+    Checkpoint.save(policy, folder, notes={"stage": "B", "step": 12})
+    return folder, policy
+
+
+def test_saved_and_loaded_memory_gives_the_same_output(stored):
+    folder, policy = stored
+    checkpoint = Checkpoint.open(folder)
+    loaded = checkpoint.build(Backbone.toy())
+    assert torch.equal(output_of(loaded), output_of(policy))
+    assert loaded.config == policy.config
+    assert loaded.fingerprint() == policy.fingerprint()
+    assert checkpoint.notes == {"stage": "B", "step": 12}
+
+
+def test_only_trained_weights_are_stored(stored):
+    folder, policy = stored
+    trained = sum(p.nbytes for part in policy.trained_parts().values() for p in part.parameters())
+    size = (folder / "memory.safetensors").stat().st_size
+    assert trained < size < trained + 20_000
+    assert sorted(path.name for path in folder.iterdir()) == ["checkpoint.json", "memory.safetensors"]
+
+
+def test_another_backbone_is_refused_with_the_reason(stored):
+    checkpoint = Checkpoint.open(stored[0])
+    with pytest.raises(CheckpointError, match=r"trained with the policy backbone 'toy-0'.*other weights"):
+        checkpoint.build(Backbone.toy(seed=1))
+    with pytest.raises(CheckpointError, match=r"'toy-0', but 'toy-0' has another architecture"):
+        checkpoint.build(Backbone.toy(width=128))
+    with pytest.raises(CheckpointError, match="encoder backbone"):
+        checkpoint.build(Backbone.toy(), encoder_backbone=Backbone.toy(seed=1))
+
+
+def test_another_budget_is_refused_with_the_reason(stored):
+    changes = {"state_source": "hidden", "state_layer": 2}
+    policy = make_policy(compressor=CompressorConfig(num_tokens=16, num_heads=4), **changes)
+    before = policy.trained_state()["compressor.w_in.weight"].clone()
+    with pytest.raises(CheckpointError, match=r"compressor.num_tokens = 8, but this memory was built with 16"):
+        Checkpoint.open(stored[0]).load_into(policy)
+    assert torch.equal(policy.trained_state()["compressor.w_in.weight"], before)
+
+
+def test_another_state_source_is_refused(stored):
+    with pytest.raises(CheckpointError, match="state_source = hidden"):
+        Checkpoint.open(stored[0]).load_into(make_policy())
+
+
+def test_another_threshold_is_fine(stored):
+    policy = make_policy(state_source="hidden", state_layer=2, gate=GateConfig(threshold=0.5), is_trained=False)
+    Checkpoint.open(stored[0]).load_into(policy)
+    assert policy.config.gate.threshold == 0.5
+    assert torch.equal(output_of(policy), output_of(stored[1]))
+
+
+def test_damaged_weights_are_refused(stored, tmp_path):
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in stored[0].iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    data = bytearray((copy / "memory.safetensors").read_bytes())
+    data[-5] ^= 1
+    (copy / "memory.safetensors").write_bytes(data)
+    with pytest.raises(CheckpointError, match="damaged"):
+        Checkpoint.open(copy).build(Backbone.toy())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema_version": 9}, "schema version 9"),
+        ({"config": {"surprise": 1}}, "no field surprise"),
+        ({"config": {"compressor": 3}}, "compressor should be an object"),
+        ({"policy_backbone": {}}, "incomplete"),
+    ],
+)
+def test_a_card_that_does_not_fit_is_refused(stored, tmp_path, change, message):
+    card = json.loads((stored[0] / "checkpoint.json").read_text()) | change
+    (tmp_path / "checkpoint.json").write_text(json.dumps(card))
+    with pytest.raises((CheckpointError, ConfigError), match=message):
+        Checkpoint.open(tmp_path)
+
+
+def test_a_folder_without_a_checkpoint_is_a_clear_error(tmp_path):
+    with pytest.raises(StorageError, match="holds no checkpoint"):
+        Checkpoint.open(tmp_path)
+
+
+def test_saving_over_a_checkpoint_needs_to_be_asked_for(tmp_path):
+    policy = make_policy()
+    Checkpoint.save(policy, tmp_path / "one")
+    with pytest.raises(StorageError, match="exists already"):
+        Checkpoint.save(policy, tmp_path / "one")
+    Checkpoint.save(policy, tmp_path / "one", notes={"again": True}, replace=True)
+    assert Checkpoint.open(tmp_path / "one").notes == {"again": True}
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
+@pytest.mark.parametrize("config", [MemoryConfig(), make_config(state_source="hidden", state_layer=1)])
+def test_config_survives_json(config):
+    assert config_from_dict(json.loads(json.dumps(config_to_dict(config)))) == config

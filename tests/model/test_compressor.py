@@ -1,0 +1,137 @@
+import math
+
+import pytest
+import torch
+
+from focusmem.errors import ConfigError
+from focusmem.model.compressor import Compressor, CompressorConfig, Features, KeysValues
+
+WIDTH, LENGTHS = 32, (7, 3, 5)
+
+
+def make_compressor(dtype=torch.float64, **config) -> Compressor:
+    torch.manual_seed(0)
+    sizes = CompressorConfig(num_heads=4, **config)
+    return Compressor(sizes, evidence_width=24, policy_width=WIDTH, output_std=0.1).to(dtype)
+
+
+def padded_evidence(dtype=torch.float64) -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(1)
+    hidden = torch.randn(len(LENGTHS), max(LENGTHS), 24, dtype=dtype)
+    mask = torch.arange(max(LENGTHS))[None] < torch.tensor(LENGTHS)[:, None]
+    return hidden, mask
+
+
+def slow_reference(compressor: Compressor, hidden_TE: torch.Tensor, role: int) -> torch.Tensor:
+    """One item, the equations of Appendix A.1 head by head and query by query."""
+    features = compressor.w_in(compressor.norm_evidence(hidden_TE))
+    latents = compressor.base_queries_RKH[role].clone()
+    for _ in range(compressor.config.num_refinements):
+        queries = compressor.w_query(compressor.norm_attention(latents))
+        keys, values = compressor.w_key(features), compressor.w_value(features)
+        result = torch.zeros_like(latents)
+        for head in range(compressor.config.num_heads):
+            part = slice(head * compressor.head_width, (head + 1) * compressor.head_width)
+            for query in range(latents.shape[0]):
+                scores = keys[:, part] @ queries[query, part] / math.sqrt(compressor.head_width)
+                result[query, part] = scores.softmax(0) @ values[:, part]
+        latents = latents + compressor.w_result(result)
+        hidden = compressor.ffn_up(compressor.norm_ffn(latents))
+        latents = latents + compressor.ffn_down(torch.nn.functional.gelu(hidden))
+    return compressor.w_out(compressor.norm_out(latents)) + compressor.role_vectors_RD[role]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("form", ["keys_values", "absorbed", "projected"])
+@pytest.mark.parametrize("num_tokens", [4, 8, 16])
+def test_every_form_equals_the_equations(form, num_tokens):
+    compressor = make_compressor(num_tokens=num_tokens)
+    hidden, mask = padded_evidence()
+    roles = torch.tensor([0, 1, 0])
+    features = compressor.features(hidden)
+    evidence = {
+        "keys_values": compressor.keys_values(features, mask),
+        "absorbed": Features(features, mask),
+        "projected": Features(features, mask, is_absorbed=False),
+    }[form]
+    blocks = compressor(compressor.queries(roles), [evidence], roles)
+    assert blocks.shape == (3, num_tokens, WIDTH)
+    for item, length in enumerate(LENGTHS):
+        expected = slow_reference(compressor, hidden[item, :length], int(roles[item]))
+        torch.testing.assert_close(blocks[item], expected)
+
+
+@torch.no_grad()
+def test_groups_of_single_items_equal_one_padded_group():
+    compressor = make_compressor()
+    hidden, mask = padded_evidence()
+    roles = torch.tensor([0, 1, 1])
+    together = compressor.keys_values(compressor.features(hidden), mask)
+    apart = [
+        compressor.keys_values(compressor.features(hidden[item : item + 1, :length]), None)
+        for item, length in enumerate(LENGTHS)
+    ]
+    queries = compressor.queries(roles)
+    torch.testing.assert_close(compressor(queries, apart, roles), compressor(queries, [together], roles))
+
+
+@torch.no_grad()
+def test_what_lies_under_the_mask_does_not_matter():
+    compressor = make_compressor()
+    hidden, mask = padded_evidence()
+    other = torch.where(mask[..., None], hidden, torch.full_like(hidden, 1e3))
+    roles = torch.zeros(3, dtype=torch.long)
+    one, two = (
+        compressor(compressor.queries(roles), [compressor.keys_values(compressor.features(each), mask)], roles)
+        for each in (hidden, other)
+    )
+    assert torch.equal(one, two)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("is_absorbed", [True, False])
+def test_an_item_without_tokens_stays_finite(is_absorbed):
+    compressor = make_compressor()
+    hidden, mask = padded_evidence()
+    mask = mask.clone()
+    mask[1] = False
+    roles = torch.zeros(3, dtype=torch.long)
+    evidence = Features(compressor.features(hidden), mask, is_absorbed=is_absorbed)
+    assert compressor(compressor.queries(roles), [evidence], roles).isfinite().all()
+
+
+@torch.no_grad()
+def test_a_fresh_block_is_as_spread_as_the_embeddings():
+    torch.manual_seed(0)
+    compressor = Compressor(CompressorConfig(num_heads=8), evidence_width=256, policy_width=256, output_std=0.05)
+    roles = torch.tensor([0, 1])
+    evidence = compressor.keys_values(compressor.features(torch.randn(2, 50, 256)), None)
+    blocks = compressor(compressor.queries(roles), [evidence], roles) - compressor.role_vectors_RD[roles][:, None]
+    assert 0.04 < blocks.std() < 0.06
+    across_tokens = torch.corrcoef(blocks[0])
+    assert across_tokens[~torch.eye(8, dtype=bool)].abs().max() < 0.9, "the K tokens must not start out alike"
+
+
+def test_roles_have_queries_and_vectors_of_their_own():
+    compressor = make_compressor()
+    assert not torch.equal(compressor.queries(torch.tensor([0])), compressor.queries(torch.tensor([1])))
+    assert compressor.role_vectors_RD.shape == (2, WIDTH)
+
+
+def test_evidence_reports_its_size():
+    features = torch.zeros(2, 5, 32)
+    assert Features(features, None).num_items == 2
+    assert KeysValues(torch.zeros(2, 4, 5, 8), torch.zeros(2, 4, 5, 8), None).num_tokens == 5
+
+
+@pytest.mark.parametrize("num_tokens", [0, 5, 32])
+def test_other_budgets_are_refused(num_tokens):
+    with pytest.raises(ConfigError, match=f"num_tokens is {num_tokens}; choose one of"):
+        CompressorConfig(num_tokens=num_tokens)
+
+
+def test_heads_must_divide_the_width():
+    with pytest.raises(ConfigError, match="heads"):
+        CompressorConfig(width=30, num_heads=4)
+    with pytest.raises(ConfigError, match="do not divide the width 30"):
+        Compressor(CompressorConfig(num_heads=4), evidence_width=8, policy_width=30)

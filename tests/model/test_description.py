@@ -1,0 +1,45 @@
+import pytest
+
+from focusmem.errors import BackboneError
+from focusmem.model.compressor import CompressorConfig
+from focusmem.model.config import MemoryConfig
+from focusmem.model.description import describe
+
+
+def test_the_papers_three_counts_exactly():
+    description = describe("qwen3-vl-8b", MemoryConfig())
+    counts = description["num_parameters"]
+    assert counts["lora"] == 174_587_904
+    assert counts["compressor"] == 234_995_712
+    assert counts["readout"] == 9_478_400
+    assert description["num_lora_linears"] == 252
+
+
+@pytest.mark.parametrize(
+    ("name", "total"),
+    [("qwen3-vl-2b", 2_127_532_032), ("qwen3-vl-4b", 4_437_815_808), ("qwen3-vl-8b", 8_767_123_696)],
+)
+def test_published_totals(name, total):
+    assert describe(name, MemoryConfig())["num_parameters"]["policy_frozen"] == total
+
+
+def test_a_smaller_encoder_brings_projections():
+    same = describe("qwen3-vl-8b", MemoryConfig())["num_parameters"]
+    mixed = describe("qwen3-vl-8b", MemoryConfig(), encoder="qwen3-vl-2b")["num_parameters"]
+    assert mixed["encoder_frozen_extra"] == 2_127_532_032
+    assert mixed["lora"] < same["lora"]
+    assert mixed["readout"] == same["readout"] + 2048 * 4096
+
+
+def test_budget_changes_queries_and_adapter_only():
+    small, large = (
+        describe("qwen3-vl-8b", MemoryConfig(compressor=CompressorConfig(num_tokens=tokens)))["num_parameters"]
+        for tokens in (4, 16)
+    )
+    assert large["compressor"] - small["compressor"] == 2 * 12 * 4096
+    assert large["readout"] - small["readout"] == 12 * 4096 * 257
+
+
+def test_unknown_size():
+    with pytest.raises(BackboneError, match="Known sizes"):
+        describe("qwen9", MemoryConfig())

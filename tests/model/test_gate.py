@@ -1,0 +1,94 @@
+import math
+
+import pytest
+import torch
+
+from focusmem.errors import ConfigError
+from focusmem.model.gate import GateConfig, TrustGate
+
+
+def make_gate(**config) -> TrustGate:
+    torch.manual_seed(0)
+    return TrustGate(GateConfig(**config), policy_width=16).eval()
+
+
+def with_logit(gate: TrustGate, logit: float) -> TrustGate:
+    with torch.no_grad():
+        gate.out.weight.zero_()
+        gate.out.bias.fill_(logit)
+    return gate
+
+
+def inputs(num: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return torch.randn(num, 16), torch.randn(num, 8, 16), torch.ones(num, dtype=torch.bool)
+
+
+def test_starts_open():
+    trust = make_gate()(*inputs(50))
+    assert trust.keep_N.all()
+    torch.testing.assert_close(trust.logits_N.sigmoid(), torch.full((50,), 0.9), atol=0.02, rtol=0)
+
+
+@pytest.mark.parametrize(("trust", "is_kept"), [(0.31, True), (0.29, False)])
+def test_keeps_above_the_threshold(trust, is_kept):
+    gate = with_logit(make_gate(threshold=0.3), math.log(trust / (1 - trust)))
+    assert gate(*inputs(4)).keep_N.tolist() == [is_kept] * 4
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+def test_padding_and_empty_items_never_pass(is_training):
+    gate = with_logit(make_gate(), 50.0).train(is_training)
+    state, blocks, _ = inputs(4)
+    valid = torch.tensor([True, False, True, False])
+    trust = gate(state, blocks, valid)
+    assert torch.equal(trust.keep_N, valid)
+    assert torch.equal(trust.scale_N.detach(), valid.float())
+
+
+@pytest.mark.parametrize("logit", [-1.5, 0.0, 2.0])
+def test_drawn_decisions_keep_with_the_probability_of_trust(logit):
+    gate = with_logit(make_gate(), logit).train()
+    num = 20_000
+    kept = gate(*inputs(num), generator=torch.Generator().manual_seed(1)).keep_N.float().mean().item()
+    expected = 1 / (1 + math.exp(-logit))
+    assert abs(kept - expected) < 4 * math.sqrt(expected * (1 - expected) / num)
+
+
+def test_decision_is_exact_and_its_gradient_that_of_the_soft_sample():
+    gate = make_gate().train()
+    state, blocks, valid = inputs(200)
+    trust = gate(state, blocks, valid, generator=torch.Generator().manual_seed(0))
+    assert set(trust.scale_N.tolist()) <= {0.0, 1.0}
+    trust.scale_N.sum().backward()
+    slope = gate.out.bias.grad.item()
+    # The same draw by hand: d/dg of clamp(1.2 s - 0.1), s = sigmoid((noise + g) / beta).
+    uniform = torch.rand(200, generator=torch.Generator().manual_seed(0)).clamp(1e-7, 1 - 1e-7)
+    sample = ((uniform.log() - (-uniform).log1p() + trust.logits_N.detach()) / (2 / 3)).sigmoid()
+    stretched = sample * 1.2 - 0.1
+    inside = (stretched > 0) & (stretched < 1)
+    expected = (1.2 * sample * (1 - sample) / (2 / 3))[inside].sum().item()
+    assert slope == pytest.approx(expected, rel=1e-4)
+
+
+def test_same_generator_same_draw():
+    gate = with_logit(make_gate(), 0.0).train()
+    data = inputs(100)
+    one, two = (gate(*data, generator=torch.Generator().manual_seed(5)).keep_N for _ in range(2))
+    assert torch.equal(one, two)
+
+
+def test_logits_depend_on_state_and_block():
+    gate = make_gate()
+    torch.nn.init.normal_(gate.out.weight)
+    state, blocks, _ = inputs(3)
+    logits = gate.logits(state, blocks)
+    assert not torch.allclose(gate.logits(state.roll(1, 0), blocks), logits)
+    assert not torch.allclose(gate.logits(state, blocks.roll(1, 0)), logits)
+
+
+@pytest.mark.parametrize(
+    "values", [{"threshold": 1.0}, {"open_at": 0.0}, {"temperature": 0.0}, {"stretch": (0.0, 1.1)}]
+)
+def test_config_names_the_field(values):
+    with pytest.raises(ConfigError, match=f"GateConfig.{next(iter(values))}"):
+        GateConfig(**values)

@@ -1,0 +1,48 @@
+import pytest
+import torch
+
+from focusmem.model.growing_chunk import GrowingChunk
+from focusmem.model.injection import Place
+from focusmem.schemas import Turn
+from toys import WORKING, evidence, evidence_turns, make_policy
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("form", ["keys_values", "features"])
+def test_extended_chunk_equals_the_chunk_encoded_again(form):
+    policy = make_policy()
+    opening, *events = evidence_turns(0, num_events=4)
+    chunk = GrowingChunk(policy, [opening])
+    for num_events, event in enumerate(events, start=1):
+        chunk.append([event])
+        grown = chunk.encoded([Turn("user", (f"The record has {num_events} steps.",))], form=form)
+        again = policy.encode([evidence(0, num_events=num_events)], form=form)[0]
+        assert grown.evidence.num_tokens == again.evidence.num_tokens
+        torch.testing.assert_close(grown.summary_NE, again.summary_NE, rtol=1e-4, atol=1e-5)
+        place = [Place(0, WORKING, 0)]
+        torch.testing.assert_close(
+            policy.read([grown], place, None), policy.read([again], place, None), rtol=1e-4, atol=1e-5
+        )
+
+
+@torch.no_grad()
+def test_only_the_new_event_is_read():
+    policy = make_policy()
+    opening, first, second = evidence_turns(0, num_events=2)
+    chunk = GrowingChunk(policy, [opening])
+    chunk.append([first])
+    lengths = []
+    policy.encoder.register_forward_pre_hook(lambda module, inputs: lengths.append(inputs[0].lengths[0]))
+    chunk.append([second])
+    backbone = policy.encoder.backbone
+    assert lengths == [len(backbone.tokenise((second,), is_complete=True).ids)]
+
+
+def test_weights_that_change_in_between_are_noticed():
+    policy = make_policy()
+    opening, event = evidence_turns(0, num_events=1)
+    chunk = GrowingChunk(policy, [opening])
+    with torch.no_grad():
+        policy.compressor.w_in.bias.add_(1.0)
+    with pytest.raises(RuntimeError, match="start a new GrowingChunk"):
+        chunk.append([event])

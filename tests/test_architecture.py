@@ -1,0 +1,117 @@
+"""The house keeps its one-way property: each room imports only what the table allows, and stays importable alone."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "focusmem"
+GROUND_FLOOR = {"errors", "files", "progress", "seeds", "templates"}
+
+# Which other rooms a room may import. Rooms not built yet are listed too: the table is the plan.
+MAY_IMPORT: dict[str, set[str]] = {
+    "schemas": set(),
+    "clients": set(),
+    "browser": set(),
+    "bank": set(),
+    "evidence": set(),
+    "benchmarks": set(),
+    "reports": set(),
+    "model": set(),
+    "judges": {"clients"},
+    "training": {"bank", "evidence", "model"},
+    "baselines": {"bank", "evidence", "model", "clients"},
+    "data": {"clients", "bank"},
+    "agent": {"browser", "bank", "evidence", "model", "baselines"},
+    "evaluation": {"browser", "agent", "judges", "benchmarks"},
+    "diagnostics": {"bank", "evidence", "model", "agent", "evaluation"},
+    "lab": {"browser", "bank", "evidence", "model", "agent", "clients"},
+    "serving": {"model", "bank", "evidence"},
+}
+EVERYTHING = {"recipes", "cli"}
+
+# What the GPU host has: rooms that run there may import nothing larger.
+LIGHT_PACKAGES = {
+    "accelerate", "matplotlib", "numpy", "PIL", "pydantic", "pydantic_core", "rich", "safetensors", "tokenizers",
+    "torch", "typer",
+}  # fmt: skip
+ROOMS_ON_THE_GPU_HOST = {"schemas", "evidence", "model", "training", "lab"}
+TORCH_ROOMS = {"model", "training", "diagnostics", "lab", "recipes", "cli"}
+TORCH_FILES = {"bank/embedder.py"}
+TRANSFORMERS_FILES = {"model/backbone.py", "bank/embedder.py"}
+
+
+def imports_of(path: Path) -> set[str]:
+    """Dotted names of all modules a file imports, wherever in the file."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names.add(node.module or "")
+            names |= {f"{node.module}.{alias.name}" for alias in node.names if node.module == "focusmem"}
+    return names
+
+
+def files() -> list[tuple[str, str, set[str]]]:
+    """Room (empty for the ground floor), path within the package, imports."""
+    found = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        inside = path.relative_to(SOURCE)
+        found.append((inside.parts[0] if len(inside.parts) > 1 else "", inside.as_posix(), imports_of(path)))
+    return found
+
+
+def rooms_in(imports: set[str]) -> set[str]:
+    return {name.split(".")[1] for name in imports if name.startswith("focusmem.")}
+
+
+def test_rooms_import_only_what_the_table_allows():
+    wrong = []
+    for room, path, imports in files():
+        used = rooms_in(imports) - {room} - GROUND_FLOOR
+        allowed = MAY_IMPORT.get(room, set()) | ({"schemas"} if room else set())
+        if room not in EVERYTHING and used - allowed:
+            wrong.append(f"{path} imports {sorted(used - allowed)}")
+    assert wrong == []
+
+
+def test_the_ground_floor_stands_on_nothing_of_ours():
+    wrong = [path for room, path, imports in files() if not room and rooms_in(imports) - GROUND_FLOOR]
+    assert wrong == []
+
+
+def test_every_room_is_in_the_table_and_says_what_it_is_for():
+    for folder in {path.parent for path in SOURCE.rglob("*.py")} - {SOURCE}:
+        room = folder.relative_to(SOURCE).parts[0]
+        assert room in set(MAY_IMPORT) | EVERYTHING, room
+        docstring = ast.get_docstring(ast.parse((SOURCE / room / "__init__.py").read_text())) or ""
+        assert len(docstring.splitlines()) == 3, f"{room}/__init__.py: three lines, in, out, does not know"
+
+
+def test_heavy_libraries_stay_where_they_belong():
+    wrong = []
+    for room, path, imports in files():
+        packages = {name.split(".")[0] for name in imports}
+        if "torch" in packages and room not in TORCH_ROOMS and path not in TORCH_FILES:
+            wrong.append(f"{path} imports torch")
+        if "transformers" in packages and path not in TRANSFORMERS_FILES:
+            wrong.append(f"{path} imports transformers")
+        if room in ROOMS_ON_THE_GPU_HOST:
+            outside = packages - LIGHT_PACKAGES - {"focusmem", "transformers", ""} - set(sys.stdlib_module_names)
+            wrong += [f"{path} imports {name}" for name in outside]
+    assert wrong == []
+
+
+def test_source_is_plain_ascii():
+    for path in SOURCE.rglob("*.py"):
+        assert path.read_bytes().isascii(), path
+
+
+@pytest.mark.parametrize("module", ["focusmem", "focusmem.schemas", "focusmem.evidence", "focusmem.cli.main"])
+def test_light_rooms_do_not_load_torch(module):
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
