@@ -81,6 +81,6 @@ def test_bench_writes_its_figures_and_keeps_standard_output_clean(tmp_path):
 
 
 def test_a_device_that_is_not_there():
-    result = focusmem("bench", "readout", "--device", "cuda:0", "--width", "64")
+    result = focusmem("bench", "readout", "--device", "cuda:99", "--width", "64")
     assert result.returncode == 2
-    assert "no GPU" in result.stderr
+    assert "no such GPU" in result.stderr

@@ -53,3 +53,38 @@ def test_generation_is_that_of_the_cpu():
         rows = policy.inject(rows, policy.remember(rows, policy.encode(records), places))
         replies.append(generate(policy.backbone, rows, GenerationConfig(max_new_tokens=12)))
     assert replies[0] == replies[1]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    ("lengths", "width", "num_queries"),
+    [((11_040, 3_840, 1), 256, 8), ((100, 1024, 1025, 7), 160, 4), ((5000, 3), 64, 16), ((33,) * 40, 128, 8)],
+)
+def test_attention_over_kept_items_equals_the_librarys(dtype, lengths, width, num_queries):
+    from focusmem.model.ragged_attention import RaggedItems
+
+    torch.manual_seed(0)
+    keys, values = ([torch.randn(1, 4, n, width, device="cuda", dtype=dtype) for n in lengths] for _ in range(2))
+    queries = torch.randn(len(lengths), 4, num_queries, width, device="cuda", dtype=dtype)
+    ours = RaggedItems(keys, values).attend(queries)
+    for index, (key, value) in enumerate(zip(keys, values, strict=True)):
+        exact = torch.nn.functional.scaled_dot_product_attention(
+            queries[index : index + 1].float(), key.float(), value.float()
+        )
+        torch.testing.assert_close(ours[index].float(), exact[0], rtol=2e-2, atol=2e-2 * exact.abs().max().item())
+        cosine = torch.nn.functional.cosine_similarity(ours[index].float().flatten(), exact.flatten(), dim=0)
+        assert cosine > 0.9999
+
+
+@torch.no_grad()
+def test_eight_bits_keep_the_direction_of_every_block():
+    policy = make_policy(dtype=torch.bfloat16).to("cuda").convert(torch.bfloat16)
+    prompts, records, places = three_decisions()
+    rows = policy.embed(prompts)
+    one, two = (
+        policy.remember(rows, EvidenceCache(policy, CacheConfig(precision=precision)).fetch(records), places)
+        for precision in ("bfloat16", "int8")
+    )
+    cosine = torch.nn.functional.cosine_similarity(one.blocks_NKD.float().flatten(1), two.blocks_NKD.float().flatten(1))
+    assert cosine.min() > 0.999

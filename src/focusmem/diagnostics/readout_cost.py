@@ -40,8 +40,9 @@ class ReadoutCostConfig:
     def __post_init__(self) -> None:
         if self.dtype not in ("float32", "bfloat16"):
             raise ConfigError(f"dtype is '{self.dtype}'; choose float32 or bfloat16.")
-        if self.device.startswith("cuda") and not torch.cuda.is_available():
-            raise ConfigError(f"device is '{self.device}', but torch sees no GPU here; use --device cpu.")
+        device = torch.device(self.device)
+        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+            raise ConfigError(f"device is '{self.device}', but torch sees no such GPU here; use --device cpu.")
         for name in ("width", "num_items_each", "episodic_tokens", "working_tokens", "num_repeats"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1.")

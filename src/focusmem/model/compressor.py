@@ -5,18 +5,17 @@ D policy width. Paper, Appendix A.1; which layers carry biases and norms is pinn
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from typing import TypeGuard, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from focusmem.errors import ConfigError
-
-# Few queries over many keys: of the GPU kernels only flash also splits the keys over the chip (docs/performance.md).
-_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 ROLES = ("episodic", "working")
 BUDGETS = (4, 8, 16)
@@ -82,6 +81,7 @@ class Features:
 
 
 Evidence = KeysValues | Features
+EvidenceT = TypeVar("EvidenceT", KeysValues, Features, Evidence)
 
 
 class Compressor(nn.Module):
@@ -142,48 +142,71 @@ class Compressor(nn.Module):
 
     def forward(self, queries_NKH: Tensor, evidence: Sequence[Evidence], roles_N: Tensor) -> Tensor:
         """Memory tokens (N, K, D). `evidence` lists the N items in order, in groups of equal length or padded."""
+        attend = self._attention_over(evidence)
         latents_NKH = queries_NKH
-        sizes = [group.num_items for group in evidence]
-        with sdpa_kernel(_KERNELS, set_priority=True):
-            for _ in range(self.config.num_refinements):
-                queries_NAKX = self._split_heads(self.w_query(self.norm_attention(latents_NKH)))
-                results = [
-                    self._attend(queries, group)
-                    for queries, group in zip(torch.split(queries_NAKX, sizes), evidence, strict=True)
-                ]
-                result_NKH = torch.cat(results).transpose(1, 2).flatten(2)
-                latents_NKH = latents_NKH + self.w_result(result_NKH)
-                latents_NKH = latents_NKH + self.ffn_down(F.gelu(self.ffn_up(self.norm_ffn(latents_NKH))))
+        for _ in range(self.config.num_refinements):
+            result_NAKX = attend(self._split_heads(self.w_query(self.norm_attention(latents_NKH))))
+            latents_NKH = latents_NKH + self.w_result(result_NAKX.transpose(1, 2).flatten(2))
+            latents_NKH = latents_NKH + self.ffn_down(F.gelu(self.ffn_up(self.norm_ffn(latents_NKH))))
         role_vectors_N1D = self.role_vectors_RD[roles_N][:, None]
         return self.w_out(self.norm_out(latents_NKH)) + role_vectors_N1D  # type: ignore[no-any-return]
 
-    def _attend(self, queries_NAKX: Tensor, evidence: Evidence) -> Tensor:
-        if isinstance(evidence, Features):
-            if evidence.is_absorbed:
-                return self._attend_absorbed(queries_NAKX, evidence)
-            evidence = self.keys_values(evidence.features_NTH, evidence.mask_NT)
-        mask_N11T = None if evidence.mask_NT is None else _never_empty(evidence.mask_NT)[:, None, None]
-        return F.scaled_dot_product_attention(
-            queries_NAKX, evidence.keys_NATX, evidence.values_NATX, attn_mask=mask_N11T
-        )
+    def _attention_over(self, evidence: Sequence[Evidence]) -> Callable[[Tensor], Tensor]:
+        """How to attend to this evidence: queries (N, A, K, X) to results of the same shape. Settled once per call."""
+        absorbed = [group for group in evidence if isinstance(group, Features) and group.is_absorbed]
+        if len(absorbed) == len(evidence):
+            return partial(self._attend_absorbed, evidence=absorbed)
+        kept = [group for group in evidence if _is_kept_on_gpu(group)]
+        if len(kept) == len(evidence):
+            from focusmem.model.ragged_attention import RaggedItems
 
-    def _attend_absorbed(self, queries_NAKX: Tensor, evidence: Features) -> Tensor:
+            keys = [one for group in kept for one in torch.split(group.keys_NATX, 1)]
+            values = [one for group in kept for one in torch.split(group.values_NATX, 1)]
+            return RaggedItems(keys, values).attend
+        return partial(self._attend_in_groups, evidence=evidence)
+
+    def _attend_in_groups(self, queries_NAKX: Tensor, *, evidence: Sequence[Evidence]) -> Tensor:
+        results = []
+        for queries, group in _with_their_queries(queries_NAKX, evidence):
+            pair = group if isinstance(group, KeysValues) else self.keys_values(group.features_NTH, group.mask_NT)
+            mask_N11T = None if pair.mask_NT is None else _never_empty(pair.mask_NT)[:, None, None]
+            results.append(
+                F.scaled_dot_product_attention(queries, pair.keys_NATX, pair.values_NATX, attn_mask=mask_N11T)
+            )
+        return torch.cat(results)
+
+    def _attend_absorbed(self, queries_NAKX: Tensor, *, evidence: Sequence[Features]) -> Tensor:
         """softmax(q (W_k H~)^T) W_v H~ = softmax((q W_k) H~^T) H~ W_v: the evidence itself is never projected."""
-        num_items, heads, num_queries, _ = queries_NAKX.shape
-        features_NTH = evidence.features_NTH
-        w_key_AXH = self.w_key.weight.view(heads, self.head_width, self.width)
-        w_value_AXH = self.w_value.weight.view(heads, self.head_width, self.width)
-        folded_NAKH = queries_NAKX @ w_key_AXH.to(queries_NAKX.dtype)
-        scores = folded_NAKH.flatten(1, 2) @ features_NTH.transpose(1, 2) / math.sqrt(self.head_width)
-        if evidence.mask_NT is not None:
-            scores = scores.masked_fill(~_never_empty(evidence.mask_NT)[:, None], float("-inf"))
-        weights = scores.softmax(dim=-1, dtype=torch.float32).to(features_NTH.dtype)
-        read_NAKH = (weights @ features_NTH).view(num_items, heads, num_queries, -1)
-        return read_NAKH @ w_value_AXH.transpose(1, 2).to(read_NAKH.dtype)
+        heads, num_queries = queries_NAKX.shape[1:3]
+        dtype = queries_NAKX.dtype
+        w_key_AXH = self.w_key.weight.view(heads, self.head_width, self.width).to(dtype)
+        w_value_AXH = self.w_value.weight.view(heads, self.head_width, self.width).to(dtype)
+        folded_NAKH = torch.einsum("nakx,axh->nakh", queries_NAKX / math.sqrt(self.head_width), w_key_AXH)
+        reads = []
+        for folded, group in _with_their_queries(folded_NAKH, evidence):
+            scores = folded.flatten(1, 2) @ group.features_NTH.transpose(1, 2)
+            if group.mask_NT is not None:
+                scores = scores.masked_fill(~_never_empty(group.mask_NT)[:, None], float("-inf"))
+            weights = scores.softmax(dim=-1, dtype=torch.float32).to(dtype)
+            reads.append((weights @ group.features_NTH).view(-1, heads, num_queries, self.width))
+        return torch.einsum("nakh,axh->nakx", torch.cat(reads), w_value_AXH)
 
     def _split_heads(self, tensor_NTH: Tensor) -> Tensor:
         num_items, num_tokens, _ = tensor_NTH.shape
         return tensor_NTH.view(num_items, num_tokens, self.config.num_heads, self.head_width).transpose(1, 2)
+
+
+def _with_their_queries(queries_NAKX: Tensor, evidence: Sequence[EvidenceT]) -> Iterator[tuple[Tensor, EvidenceT]]:
+    return zip(torch.split(queries_NAKX, [group.num_items for group in evidence]), evidence, strict=True)
+
+
+def _is_kept_on_gpu(group: Evidence) -> TypeGuard[KeysValues]:
+    """Whether the kernel for kept items applies: projected, unpadded, half precision, and no gradient wanted."""
+    if isinstance(group, Features) or group.mask_NT is not None or torch.is_grad_enabled():
+        return False
+    keys = group.keys_NATX
+    is_half = keys.dtype in (torch.bfloat16, torch.float16)
+    return keys.is_cuda and is_half and keys.shape[-1] % 8 == 0 and find_spec("triton") is not None
 
 
 def _never_empty(mask_NT: Tensor) -> Tensor:
