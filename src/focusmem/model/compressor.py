@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import TypeGuard, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -81,7 +81,7 @@ class Features:
 
 
 Evidence = KeysValues | Features
-EvidenceT = TypeVar("EvidenceT", KeysValues, Features, Evidence)
+EvidenceT = TypeVar("EvidenceT", KeysValues, Features)
 
 
 class Compressor(nn.Module):
@@ -113,9 +113,7 @@ class Compressor(nn.Module):
         """Unit scale inside, small residual branches (they repeat), and an output as spread as token embeddings."""
         branch = 1 / math.sqrt(2 * self.config.num_refinements)
         gains = {self.w_result: branch, self.ffn_down: branch, self.w_out: output_std}
-        for layer in (self.w_in, self.w_query, self.w_key, self.w_value, self.w_result):
-            nn.init.normal_(layer.weight, std=gains.get(layer, 1.0) / math.sqrt(layer.in_features))
-        for layer in (self.ffn_up, self.ffn_down, self.w_out):
+        for layer in (module for module in self.modules() if isinstance(module, nn.Linear)):
             nn.init.normal_(layer.weight, std=gains.get(layer, 1.0) / math.sqrt(layer.in_features))
         for layer in (self.w_in, self.w_out):
             nn.init.zeros_(layer.bias)
@@ -156,24 +154,19 @@ class Compressor(nn.Module):
         absorbed = [group for group in evidence if isinstance(group, Features) and group.is_absorbed]
         if len(absorbed) == len(evidence):
             return partial(self._attend_absorbed, evidence=absorbed)
-        kept = [group for group in evidence if _is_kept_on_gpu(group)]
-        if len(kept) == len(evidence):
+        projected = [group for group in evidence if isinstance(group, KeysValues)]
+        if len(projected) < len(evidence):  # project at every refinement, as the equations are written
+            return lambda queries_NAKX: self._attention_over([self._projected(one) for one in evidence])(queries_NAKX)
+        if all(_is_kept_on_gpu(group) for group in projected):
             from focusmem.model.ragged_attention import RaggedItems
 
-            keys = [one for group in kept for one in torch.split(group.keys_NATX, 1)]
-            values = [one for group in kept for one in torch.split(group.values_NATX, 1)]
+            keys = [one for group in projected for one in torch.split(group.keys_NATX, 1)]
+            values = [one for group in projected for one in torch.split(group.values_NATX, 1)]
             return RaggedItems(keys, values).attend
-        return partial(self._attend_in_groups, evidence=evidence)
+        return partial(_attend_in_groups, evidence=projected)
 
-    def _attend_in_groups(self, queries_NAKX: Tensor, *, evidence: Sequence[Evidence]) -> Tensor:
-        results = []
-        for queries, group in _with_their_queries(queries_NAKX, evidence):
-            pair = group if isinstance(group, KeysValues) else self.keys_values(group.features_NTH, group.mask_NT)
-            mask_N11T = None if pair.mask_NT is None else _never_empty(pair.mask_NT)[:, None, None]
-            results.append(
-                F.scaled_dot_product_attention(queries, pair.keys_NATX, pair.values_NATX, attn_mask=mask_N11T)
-            )
-        return torch.cat(results)
+    def _projected(self, group: Evidence) -> KeysValues:
+        return group if isinstance(group, KeysValues) else self.keys_values(group.features_NTH, group.mask_NT)
 
     def _attend_absorbed(self, queries_NAKX: Tensor, *, evidence: Sequence[Features]) -> Tensor:
         """softmax(q (W_k H~)^T) W_v H~ = softmax((q W_k) H~^T) H~ W_v: the evidence itself is never projected."""
@@ -196,13 +189,21 @@ class Compressor(nn.Module):
         return tensor_NTH.view(num_items, num_tokens, self.config.num_heads, self.head_width).transpose(1, 2)
 
 
+def _attend_in_groups(queries_NAKX: Tensor, *, evidence: Sequence[KeysValues]) -> Tensor:
+    results = []
+    for queries, group in _with_their_queries(queries_NAKX, evidence):
+        mask_N11T = None if group.mask_NT is None else _never_empty(group.mask_NT)[:, None, None]
+        results.append(F.scaled_dot_product_attention(queries, group.keys_NATX, group.values_NATX, attn_mask=mask_N11T))
+    return torch.cat(results)
+
+
 def _with_their_queries(queries_NAKX: Tensor, evidence: Sequence[EvidenceT]) -> Iterator[tuple[Tensor, EvidenceT]]:
     return zip(torch.split(queries_NAKX, [group.num_items for group in evidence]), evidence, strict=True)
 
 
-def _is_kept_on_gpu(group: Evidence) -> TypeGuard[KeysValues]:
-    """Whether the kernel for kept items applies: projected, unpadded, half precision, and no gradient wanted."""
-    if isinstance(group, Features) or group.mask_NT is not None or torch.is_grad_enabled():
+def _is_kept_on_gpu(group: KeysValues) -> bool:
+    """Whether the kernel for kept items applies: unpadded, half precision, and no gradient wanted."""
+    if group.mask_NT is not None or torch.is_grad_enabled():
         return False
     keys = group.keys_NATX
     is_half = keys.dtype in (torch.bfloat16, torch.float16)
