@@ -60,11 +60,11 @@ def test_positions_equal_the_librarys(backbone):
 
 def test_chat_layout_equals_tokenising_the_whole_text(backbone):
     prompt = (Turn("system", ("Be brief.",)), Turn("user", ("Hello\n", "\n there")))
-    backbone.tokenizer.encode_special_tokens = False
+    backbone.chat.tokenizer.encode_special_tokens = False
     try:
-        whole = backbone.tokenizer.encode(WHOLE_TEXT, add_special_tokens=False).ids
+        whole = backbone.chat.tokenizer.encode(WHOLE_TEXT, add_special_tokens=False).ids
     finally:
-        backbone.tokenizer.encode_special_tokens = True
+        backbone.chat.tokenizer.encode_special_tokens = True
     assert list(backbone.tokenise(prompt).ids) == whole
 
 

@@ -73,7 +73,7 @@ def test_a_tiny_nucleus_is_greedy(policy, rows):
 def test_stops_at_the_stop_token_of_each_row(policy, rows, monkeypatch):
     full = generate(policy.backbone, rows, GenerationConfig(max_new_tokens=10))
     stop = full[0][3]
-    monkeypatch.setattr(policy.backbone, "stop_ids", frozenset({stop}))
+    monkeypatch.setattr(policy.backbone.chat, "stop_ids", frozenset({stop}))
     cut = generate(policy.backbone, rows, GenerationConfig(max_new_tokens=10))
     expected = [reply[: reply.index(stop)] if stop in reply else reply for reply in full]
     assert cut == expected

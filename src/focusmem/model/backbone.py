@@ -23,21 +23,12 @@ from transformers import Qwen3VLForConditionalGeneration as Qwen3VL
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from focusmem.errors import BackboneError, ConfigError
-from focusmem.model.images import ImageConfig, fitted_size, prepare_image
+from focusmem.model.chat import SPECIAL_TOKENS, ChatTokenizer
+from focusmem.model.images import ImageConfig, prepare_image
 from focusmem.model.inputs import Batch, Row, TokenRow, text_and_image_positions
 from focusmem.model.lora import LoraConfig, LoraSwitch, attach_lora
 from focusmem.model.sizes import HUB_IDS, TOY, architecture, toy_architecture
 from focusmem.schemas import Prompt, Screenshot
-
-_SPECIAL_TOKENS = (
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|vision_start|>",
-    "<|vision_end|>",
-    "<|image_pad|>",
-    "<|video_pad|>",
-)
 
 
 @dataclass(frozen=True)
@@ -77,12 +68,8 @@ class Backbone(nn.Module):
     ) -> None:
         super().__init__()
         self.model = model.requires_grad_(False).eval()
-        self.tokenizer = copy.deepcopy(tokenizer)
-        # Text is never searched for special tokens: a page that says <|im_end|> must not end a turn.
-        self.tokenizer.encode_special_tokens = True
+        self.chat = ChatTokenizer(tokenizer, images, name=name)
         self.images, self.name = images, name
-        self.special = {token: self._special_id(token) for token in _SPECIAL_TOKENS}
-        self.stop_ids = frozenset({self.special["<|im_end|>"], self.special["<|endoftext|>"]})
         self._switches: list[LoraSwitch] = []
         self._pictures: OrderedDict[str, VisionFeatures] = OrderedDict()
         self._num_remembered_pictures = num_remembered_pictures
@@ -140,7 +127,7 @@ class Backbone(nn.Module):
     def save(self, folder: Path) -> None:
         """Write the checkpoint in the library's own layout, so that `load` and other tools can read it."""
         self.model.save_pretrained(folder)
-        plain = copy.deepcopy(self.tokenizer)
+        plain = copy.deepcopy(self.chat.tokenizer)
         plain.encode_special_tokens = False
         PreTrainedTokenizerFast(
             tokenizer_object=plain, eos_token="<|im_end|>", pad_token="<|endoftext|>"
@@ -188,7 +175,7 @@ class Backbone(nn.Module):
             # A sample of each tensor tells checkpoints apart; rounded, so that loading in another precision does not.
             picked = flat[:: max(1, flat.numel() // 64)].to(torch.bfloat16).float().cpu()
             weights.update(f"{name}{tuple(tensor.shape)}".encode() + picked.numpy().tobytes())
-        vocabulary = sorted(self.tokenizer.get_vocab(with_added_tokens=True).items())
+        vocabulary = sorted(self.chat.tokenizer.get_vocab(with_added_tokens=True).items())
         weights.update(json.dumps([vocabulary, asdict(self.images)]).encode())
         return BackboneIdentity(
             name=self.name,
@@ -199,32 +186,19 @@ class Backbone(nn.Module):
     # Text and screenshots in
 
     def tokenise(self, prompt: Prompt, *, reply: str | None = None, is_complete: bool = False) -> TokenRow:
-        """A prompt in the model's chat layout, followed by the opening of its answer.
-
-        With `reply` the answer follows as the target. With `is_complete` nothing follows: the prompt is something to
-        read, not to answer.
-        """
-        ids: list[int] = []
-        pictures: list[Screenshot] = []
-        for turn in prompt:
-            ids.append(self.special["<|im_start|>"])
-            text = f"{turn.role}\n"
-            for part in turn.parts:
-                if isinstance(part, str):
-                    text += part
-                    continue
-                ids += self._encode(text) + self._picture_ids(part)
-                pictures.append(part)
-                text = ""
-            ids += [*self._encode(text), self.special["<|im_end|>"], *self._encode("\n")]
-        if not is_complete:
-            ids += [self.special["<|im_start|>"], *self._encode("assistant\n")]
-        target = [] if reply is None else [*self._encode(reply), self.special["<|im_end|>"]]
-        return TokenRow(tuple(ids + target), tuple(pictures), num_target=len(target))
+        """A prompt in the model's chat layout; see `ChatTokenizer.tokenise`."""
+        return self.chat.tokenise(prompt, reply=reply, is_complete=is_complete)
 
     def text_of(self, ids: Sequence[int]) -> str:
-        """The text of generated ids, without special tokens."""
-        return self.tokenizer.decode(list(ids), skip_special_tokens=True)
+        return self.chat.text_of(ids)
+
+    @property
+    def special(self) -> dict[str, int]:
+        return self.chat.special
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        return self.chat.stop_ids
 
     def see(self, pictures: Sequence[Screenshot]) -> list[VisionFeatures]:
         """Features of screenshots, computed once each and remembered for the next prompt that shows them."""
@@ -273,21 +247,6 @@ class Backbone(nn.Module):
         mains = out.pooler_output.split(sizes)
         deeps = torch.split(torch.stack(list(out.deepstack_features)), sizes, dim=1)
         return [VisionFeatures(*parts) for parts in zip(mains, deeps, token_grids, strict=True)]
-
-    def _picture_ids(self, picture: Screenshot) -> list[int]:
-        height, width = fitted_size(picture.height, picture.width, self.images)
-        num_tokens = (height // self.images.pixels_per_token) * (width // self.images.pixels_per_token)
-        pads = [self.special["<|image_pad|>"]] * num_tokens
-        return [self.special["<|vision_start|>"], *pads, self.special["<|vision_end|>"]]
-
-    def _encode(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, add_special_tokens=False).ids) if text else []
-
-    def _special_id(self, token: str) -> int:
-        index = self.tokenizer.token_to_id(token)
-        if index is None:
-            raise BackboneError(f"The tokenizer of '{self.name}' has no {token}: it is not a Qwen3-VL tokenizer.")
-        return int(index)
 
     # Vectors through
 
@@ -377,7 +336,7 @@ def byte_tokenizer() -> Tokenizer:
     tokenizer = Tokenizer(models.BPE(vocab={letter: index for index, letter in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(list(_SPECIAL_TOKENS))
+    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
     return tokenizer
 
 

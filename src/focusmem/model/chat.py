@@ -1,0 +1,84 @@
+"""Prompts as token ids in the model's chat layout."""
+
+import copy
+from collections.abc import Sequence
+
+from tokenizers import Tokenizer
+
+from focusmem.errors import BackboneError
+from focusmem.model.images import ImageConfig, fitted_size
+from focusmem.model.inputs import TokenRow
+from focusmem.schemas import Prompt, Screenshot, Turn
+
+SPECIAL_TOKENS = (
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+)
+
+
+class ChatTokenizer:
+    """The one place where text becomes tokens, for acting, for training and for evidence."""
+
+    def __init__(self, tokenizer: Tokenizer, images: ImageConfig, *, name: str = "this model") -> None:
+        self.tokenizer = copy.deepcopy(tokenizer)
+        # Text is never searched for special tokens: a page that says <|im_end|> must not end a turn.
+        self.tokenizer.encode_special_tokens = True
+        self.images, self.name = images, name
+        self.special = {token: self._special_id(token) for token in SPECIAL_TOKENS}
+        self.stop_ids = frozenset({self.special["<|im_end|>"], self.special["<|endoftext|>"]})
+
+    def tokenise(self, prompt: Prompt, *, reply: str | None = None, is_complete: bool = False) -> TokenRow:
+        """A prompt followed by the opening of its answer.
+
+        With `reply` the answer follows as the target. With `is_complete` nothing follows: the prompt is something to
+        read, not to answer.
+        """
+        ids = [token for turn in prompt for token in self.turn_ids(turn)]
+        if not is_complete:
+            ids += self.opening_ids("assistant")
+        target = [] if reply is None else [*self.encode(reply), self.special["<|im_end|>"]]
+        pictures = tuple(part for turn in prompt for part in turn.parts if isinstance(part, Screenshot))
+        return TokenRow(tuple(ids + target), pictures, num_target=len(target))
+
+    def turn_ids(self, turn: Turn) -> list[int]:
+        """One turn, from its opening to the line break after its end."""
+        ids = [self.special["<|im_start|>"]]
+        text = f"{turn.role}\n"
+        for part in turn.parts:
+            if isinstance(part, str):
+                text += part
+                continue
+            ids += self.encode(text) + self._picture_ids(part)
+            text = ""
+        return [*ids, *self.encode(text), self.special["<|im_end|>"], *self.encode("\n")]
+
+    def opening_ids(self, role: str) -> list[int]:
+        return [self.special["<|im_start|>"], *self.encode(f"{role}\n")]
+
+    def encode(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, add_special_tokens=False).ids) if text else []
+
+    def text_of(self, ids: Sequence[int]) -> str:
+        """The text of generated ids, without special tokens."""
+        return self.tokenizer.decode(list(ids), skip_special_tokens=True)
+
+    def token_grid(self, width: int, height: int) -> tuple[int, int]:
+        """Rows and columns of tokens that a picture of this size becomes."""
+        fitted_h, fitted_w = fitted_size(height, width, self.images)
+        return fitted_h // self.images.pixels_per_token, fitted_w // self.images.pixels_per_token
+
+    def _picture_ids(self, picture: Screenshot) -> list[int]:
+        rows, columns = self.token_grid(picture.width, picture.height)
+        pads = [self.special["<|image_pad|>"]] * (rows * columns)
+        return [self.special["<|vision_start|>"], *pads, self.special["<|vision_end|>"]]
+
+    def _special_id(self, token: str) -> int:
+        index = self.tokenizer.token_to_id(token)
+        if index is None:
+            raise BackboneError(f"The tokenizer of '{self.name}' has no {token}: it is not a Qwen3-VL tokenizer.")
+        return int(index)
