@@ -28,3 +28,11 @@ def test_a_file_that_cannot_be_read(tmp_path):
     (tmp_path / "greeting.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(StorageError, match="greeting"):
         Templates(tmp_path, slots={"greeting": set()})
+
+
+def test_an_optional_slot_may_be_left_out_but_no_other_put_in(tmp_path):
+    (tmp_path / "greeting.txt").write_text("Hello")
+    assert Templates(tmp_path, slots={"greeting": {"name"}}, optional=frozenset({"name"})).fill("greeting") == "Hello"
+    (tmp_path / "greeting.txt").write_text("Hello {{stranger}}")
+    with pytest.raises(ConfigError, match="stranger"):
+        Templates(tmp_path, slots={"greeting": {"name"}}, optional=frozenset({"name"}))

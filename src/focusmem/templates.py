@@ -11,8 +11,8 @@ _SLOT = re.compile(r"\{\{([a-z_]+)\}\}")
 class Templates:
     """The `.txt` files of one folder, read once. A replacement folder must fill the same slots."""
 
-    def __init__(self, folder: Path, *, slots: dict[str, set[str]]) -> None:
-        """`slots` says which template names exist and which slots each of them has to use."""
+    def __init__(self, folder: Path, *, slots: dict[str, set[str]], optional: frozenset[str] = frozenset()) -> None:
+        """`slots` says which template names exist and which slots each must use, `optional` which it may leave out."""
         self._texts = {}
         for name, wanted in slots.items():
             path = folder / f"{name}.txt"
@@ -21,7 +21,7 @@ class Templates:
             except (OSError, UnicodeDecodeError) as error:
                 raise StorageError(f"Could not read the prompt text {path}: {error}") from error
             found = set(_SLOT.findall(text))
-            if found != wanted:
+            if found - wanted or wanted - found - optional:
                 difference = ", ".join(sorted(found ^ wanted))
                 raise ConfigError(f"The prompt text {path} must use the slots {sorted(wanted)}; look at: {difference}.")
             self._texts[name] = text

@@ -104,16 +104,26 @@ class Backbone(nn.Module):
         return cls(model.to(device), tokenizer, _image_config(processor), name=str(source))
 
     @classmethod
+    def from_sizes(
+        cls, sizes: dict[str, Any], tokenizer: Tokenizer, images: ImageConfig, *, name: str
+    ) -> Self:
+        """The architecture at any size, with fresh weights; `sizes` are arguments of the library's config."""
+        model = Qwen3VL._from_config(Qwen3VLConfig(**sizes), attn_implementation="sdpa", dtype=torch.float32)
+        return cls(model, tokenizer, images, name=name)
+
+    @classmethod
     def toy(cls, *, seed: int = 0, width: int = 64, num_layers: int = 4, dtype: torch.dtype = torch.float32) -> Self:
         """The same architecture with random weights, for tests and for trying things out."""
         tokenizer = byte_tokenizer()
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-        sizes = toy_architecture(vocab_size=len(vocabulary), special_ids=vocabulary, width=width, num_layers=num_layers)
+        sizes = toy_architecture(
+            vocab_size=len(vocabulary), special_ids=vocabulary, width=width, num_layers=num_layers
+        )
+        images = ImageConfig(min_pixels=32 * 32, max_pixels=1024 * 1024)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            model = Qwen3VL._from_config(Qwen3VLConfig(**sizes), attn_implementation="sdpa", dtype=torch.float32)
-        images = ImageConfig(min_pixels=32 * 32, max_pixels=1024 * 1024)
-        return cls(model.to(dtype), tokenizer, images, name=f"{TOY}-{seed}")
+            toy = cls.from_sizes(sizes, tokenizer, images, name=f"{TOY}-{seed}")
+        return toy.to(dtype)
 
     @classmethod
     def outline(cls, name: str) -> Self:

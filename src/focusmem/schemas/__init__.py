@@ -19,6 +19,7 @@ from focusmem.schemas.action import (
     parse_action,
 )
 from focusmem.schemas.evidence import EvidenceItem, Role
+from focusmem.schemas.observation import ControlInfo, Observation
 from focusmem.schemas.prompt import Prompt, Turn, TurnRole
 from focusmem.schemas.record import Record, dump_record, parse_record
 from focusmem.schemas.run import Environment, Run
@@ -39,9 +40,11 @@ __all__ = [
     "Action",
     "Annotations",
     "Click",
+    "ControlInfo",
     "Environment",
     "EvidenceItem",
     "Goto",
+    "Observation",
     "Outcome",
     "PressKey",
     "Prompt",

@@ -1,0 +1,62 @@
+"""What the policy is asked at each step: the parts and the order of the paper's Appendix B, in our own words.
+
+Memory, where there is any, goes in front of all this: as latent tokens, or as turns that show it raw.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from focusmem.schemas import Prompt, Screenshot, Turn, action_schema_text
+from focusmem.templates import Templates
+
+NUM_RECENT = 3
+"""How many events stay in view; older ones have expired and are left to memory."""
+
+_OWN_PROMPTS = Path(__file__).parent / "prompts"
+_SLOTS: dict[str, set[str]] = {
+    "system": {"actions"},
+    "history": set(),
+    "event": {"step", "action"},
+    "task": {"task"},
+    "budget": {"actions_left"},
+    "observation": set(),
+    "reminder": set(),
+}
+
+
+@dataclass(frozen=True)
+class RecentEvent:
+    number: int
+    """Counted from one, from the start of the episode."""
+    screenshot: Screenshot
+    action: str
+    """The action as JSON, or what was wrong with it."""
+
+
+class PromptBuilder:
+    """`prompts` is a folder with other wordings of the same texts."""
+
+    def __init__(self, prompts: Path | None = None) -> None:
+        # A policy that was trained on its actions need not be told about them.
+        self._templates = Templates(prompts or _OWN_PROMPTS, slots=_SLOTS, optional=frozenset({"actions"}))
+
+    def __call__(
+        self, *, instruction: str, recent: Sequence[RecentEvent], screenshot: Screenshot, actions_left: int
+    ) -> Prompt:
+        fill = self._templates.fill
+        turns = [Turn("system", (fill("system", actions=action_schema_text()),))]
+        if recent:
+            turns.append(self._history(recent[-NUM_RECENT:]))
+        turns.append(Turn("user", (fill("task", task=instruction),)))
+        turns.append(Turn("user", (fill("budget", actions_left=actions_left),)))
+        turns.append(Turn("user", (screenshot, fill("observation"))))
+        turns.append(Turn("user", (fill("reminder"),)))
+        return tuple(turns)
+
+    def _history(self, recent: Sequence[RecentEvent]) -> Turn:
+        parts: list[str | Screenshot] = [self._templates.fill("history") + "\n"]
+        for event in recent:
+            text = self._templates.fill("event", step=event.number, action=event.action)
+            parts += [event.screenshot, f"{text}\n"]
+        return Turn("user", tuple(parts))

@@ -1,0 +1,102 @@
+"""Which addresses may be opened: http and https, on the sites of an allow-list, written plainly.
+
+Browsers forgive much in an address (backslashes, line breaks, wide letters, numbers for hosts), and read some of it in
+another way than Python does. What two readers could read differently is refused, so that what is checked here is what
+is opened.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+from focusmem.errors import ConfigError
+
+MAX_LENGTH: Final = 4_000
+
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_LABEL: Final = r"[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?"
+_HOST: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*|\[::1\]")
+_ALLOWED: Final = re.compile(rf"(?P<host>{_HOST.pattern})(?::(?P<port>[1-9][0-9]{{0,4}}))?")
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?![0-9])")
+
+
+def check_allowed(allowed: Sequence[str]) -> tuple[str, ...]:
+    """The entries of an allow-list, once it is sure that each is a host, or a host and a port."""
+    for entry in allowed:
+        if not isinstance(entry, str) or _ALLOWED.fullmatch(entry) is None:
+            raise ConfigError(
+                f"The allow-list contains {entry!r}; an entry is a host in small letters, such as shop.example, "
+                "or a host and its port, such as 127.0.0.1:8000."
+            )
+    return tuple(dict.fromkeys(allowed))
+
+
+def full_address(text: str, current: str) -> str:
+    """What a policy means by an address: a path is one on the page's own site, all else is taken as written."""
+    try:
+        return urljoin(current, text) if text.startswith("/") else text
+    except ValueError:  # not an address at all; the check that follows says so
+        return text
+
+
+def check_address(url: str, allowed: Sequence[str]) -> str | None:
+    """Why an address may not be opened, as a sentence for the policy; None when it may.
+
+    An entry of the allow-list stands for its host and, unless that is a number, all its subdomains: on the port it
+    names, or on the usual ones.
+    """
+    if url == "about:blank":
+        return None
+    trick = _trick(url)
+    if trick is not None:
+        return f"The address {trick}; write it plainly, such as https://shop.example/list."
+    if _SCHEME.match(url) is None:
+        return "The address has no scheme; write it whole, such as https://shop.example/list."
+    split = urlsplit(url)
+    if split.scheme not in _DEFAULT_PORTS:
+        return f"Addresses that begin with {split.scheme}: cannot be opened, only http: and https:."
+    return _check_site(split, allowed)
+
+
+def is_numeric(host: str) -> bool:
+    """Whether a host is an IP address; one in numbers has no subdomains."""
+    return host.startswith("[") or host.rpartition(".")[2].isdigit()
+
+
+def _trick(url: str) -> str | None:
+    """What in the address could be read in two ways, as the end of a sentence."""
+    if len(url) > MAX_LENGTH:
+        return f"has {len(url)} characters, more than the {MAX_LENGTH} allowed"
+    if not url.isprintable() or " " in url:
+        return "contains spaces or invisible characters"
+    if "\\" in url:
+        return "contains a backslash"
+    try:
+        split = urlsplit(url)
+        if split.port == 0:  # asking for it is also what notices a port that is no number
+            return "names port zero"
+    except ValueError:
+        return "cannot be read"
+    return "contains a user name" if "@" in split.netloc else None
+
+
+def _check_site(split: SplitResult, allowed: Sequence[str]) -> str | None:
+    # Not `split.hostname`, which drops the brackets and what follows a percent sign.
+    host = split.netloc.lower().removesuffix(":" if split.port is None else f":{split.port}")
+    if _HOST.fullmatch(host) is None:
+        return "The address names no site, or names it in a way that is not accepted."
+    port = split.port or _DEFAULT_PORTS[split.scheme]
+    if any(_matches(host, port, split.scheme, entry) for entry in allowed):
+        return None
+    where = host if port == _DEFAULT_PORTS[split.scheme] else f"{host}:{port}"
+    return f"The site {where} does not belong to this task; stay on {', '.join(allowed) or 'the page'}."
+
+
+def _matches(host: str, port: int, scheme: str, entry: str) -> bool:
+    found = _ALLOWED.fullmatch(entry)
+    if found is None:
+        return False
+    own_port = int(found["port"]) if found["port"] else _DEFAULT_PORTS[scheme]
+    is_same_host = host == found["host"] or (not is_numeric(found["host"]) and host.endswith("." + found["host"]))
+    return is_same_host and port == own_port

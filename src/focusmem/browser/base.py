@@ -1,0 +1,78 @@
+"""The seam: what an agent needs of a browser, whatever draws the pages."""
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from focusmem.errors import ConfigError
+from focusmem.schemas.action import AnyAction
+from focusmem.schemas.observation import Observation
+
+SCROLL_SHARE: Final = 0.75
+"""Of the view's height, so that a reader keeps a part of what was in view."""
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """What came of an action. One that could not be done is no exception: the policy is told why."""
+
+    click_point: tuple[int, int] | None = None
+    """Where a description was found, in pixels of the view before the action."""
+    error: str | None = None
+    """A sentence for the policy."""
+
+
+class Browser(Protocol):
+    """One episode after the other, each begun by `open`. A dead browser and a passed limit raise WorldError."""
+
+    async def open(self, url: str) -> None:
+        """Begin an episode at this address, with nothing left of an earlier one."""
+
+    async def observe(self) -> Observation:
+        """Look at what is in view."""
+
+    async def perform(self, action: AnyAction) -> Performed:
+        """Do it, and wait until the page has taken notice."""
+
+    async def close(self) -> None:
+        """Give everything back; allowed at any time, and more than once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrowserLimits:
+    """How much of a page is seen, and how long anything may take."""
+
+    width: int = 1280
+    """Of the view, and so of every screenshot, in pixels."""
+    height: int = 720
+    scroll_pixels: int | None = None
+    """How far one scroll goes; None takes a share of the height."""
+    load_s: float = 5.0
+    """A page that has arrived may go on loading for so long before it is looked at as it is."""
+    settle_s: float = 0.5
+    """Left to the page's own scripts after each action."""
+    wait_s: float = 2.0
+    """What the action `wait` waits."""
+    action_s: float = 30.0
+    """One action, one look, or opening the first page."""
+    step_s: float = 60.0
+    """A look and all that follows until the next look, without the time the policy takes to think."""
+    episode_s: float = 1800.0
+    """From `open` on, thinking included."""
+
+    def __post_init__(self) -> None:
+        for name in ("width", "height", "action_s", "step_s", "episode_s"):
+            self._check(name, getattr(self, name) > 0, "use a number above zero")
+        for name in ("load_s", "settle_s", "wait_s"):
+            self._check(name, getattr(self, name) >= 0, "use zero or more")
+        self._check("scroll_pixels", self.scroll_pixels is None or self.scroll_pixels > 0, "use a number above zero")
+        waits = self.load_s + self.settle_s + self.wait_s
+        self._check("action_s", self.action_s > waits, f"it has to exceed load_s + settle_s + wait_s, {waits:g}")
+
+    @property
+    def scroll(self) -> int:
+        """How far one scroll goes, in pixels."""
+        return self.scroll_pixels or round(SCROLL_SHARE * self.height)
+
+    def _check(self, name: str, is_right: bool, fix: str) -> None:
+        if not is_right:
+            raise ConfigError(f"BrowserLimits.{name} is {getattr(self, name)}; {fix}.")

@@ -1,0 +1,171 @@
+"""Chromium as a `Browser`: descriptions are grounded by the page's own names, and every call is bounded in time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Self
+
+from focusmem.browser.addresses import check_address, check_allowed, full_address
+from focusmem.browser.base import BrowserLimits, Performed
+from focusmem.browser.chromium_process import CLOSE_S, ChromiumPool, ChromiumProcess
+from focusmem.browser.clock import Clock
+from focusmem.browser.grounding import find_control, find_field, not_found
+from focusmem.browser.keys import read_key, unknown_key
+from focusmem.browser.playwright_api import BrowserContext, PlaywrightError
+from focusmem.browser.tab import Tab
+from focusmem.errors import WorldError
+from focusmem.schemas.action import AnyAction, Click, Goto, PressKey, Scroll, Stop, Type, Wait
+from focusmem.schemas.observation import Observation
+
+
+class ChromiumBrowser:
+    """Every `open` gets a fresh context: no cookie, no storage and no window outlives an episode."""
+
+    def __init__(
+        self, limits: BrowserLimits, allowed: Sequence[str], pool: ChromiumPool, *, owns_pool: bool = False
+    ) -> None:
+        self._limits, self._allowed = limits, check_allowed(allowed)
+        self._pool, self._owns_pool = pool, owns_pool
+        self._clock = Clock(limits)
+        self._process: ChromiumProcess | None = None
+        self._context: BrowserContext | None = None
+        self._tab: Tab | None = None
+
+    @classmethod
+    async def launch(cls, limits: BrowserLimits, allowed: Sequence[str], *, pool: ChromiumPool | None = None) -> Self:
+        """A browser that may visit these sites. Without a pool it has a process of its own, started at once."""
+        browser = cls(limits, allowed, pool or ChromiumPool(), owns_pool=pool is None)
+        try:
+            await browser._pool.process(browser._allowed)
+        except BaseException:
+            await browser.close()
+            raise
+        return browser
+
+    async def open(self, url: str) -> None:
+        await self._leave()
+        refusal = check_address(url, self._allowed)
+        if refusal is not None:
+            raise WorldError(f"The start page {url[:200]} cannot be opened. {refusal}")
+        self._process = await self._pool.process(self._allowed)
+        self._process.num_users += 1
+        self._clock.begin_episode()
+        async with self._limited("Opening the start page"):
+            self._context = await self._process.new_context(self._limits.width, self._limits.height)
+            tab = await Tab.open(self._context, self._allowed, self._limits.load_s)
+            await tab.goto(url)
+            await tab.settle(self._limits.settle_s)
+        if tab.problem is not None:
+            await self._leave()
+            raise WorldError(f"The start page {url[:200]} cannot be opened. {tab.problem}")
+        self._tab = tab
+
+    async def observe(self) -> Observation:
+        tab = self._open_tab()
+        self._clock.begin_step()
+        async with self._limited("Looking at the page"):
+            look = await tab.look()
+            screenshot = await tab.screenshot()
+        return Observation(screenshot, tab.url, look.title, look.controls)
+
+    async def perform(self, action: AnyAction) -> Performed:
+        tab = self._open_tab()
+        async with self._limited(f"The action {action.name}"):
+            tab.begin()
+            performed = await self._do(tab, action)
+            if performed.error is None and not isinstance(action, Stop):
+                await tab.settle(self._limits.settle_s)
+        return Performed(performed.click_point, performed.error or tab.problem)
+
+    async def close(self) -> None:
+        await self._leave()
+        if self._owns_pool:
+            await self._pool.close()
+
+    # Actions.
+
+    async def _do(self, tab: Tab, action: AnyAction) -> Performed:
+        match action:
+            case Click():
+                return await self._click(tab, action.arguments.description)
+            case Type():
+                return await self._type(tab, action.arguments.text, action.arguments.description)
+            case Scroll():
+                await tab.scroll(self._limits.scroll if action.arguments.direction == "down" else -self._limits.scroll)
+            case PressKey():
+                return await self._press(tab, action.arguments.key)
+            case Goto():
+                return await self._goto(tab, action.arguments.url)
+            case Wait():
+                await asyncio.sleep(self._limits.wait_s)
+            case Stop():
+                pass
+        return Performed()
+
+    async def _click(self, tab: Tab, description: str) -> Performed:
+        control = find_control(description, (await tab.look()).controls)
+        if control is None:
+            return Performed(error=not_found(description))
+        await tab.click(*control.centre)
+        return Performed(control.centre)
+
+    async def _type(self, tab: Tab, text: str, description: str | None) -> Performed:
+        look = await tab.look()
+        field = find_field(description, look.controls, has_focus=look.has_focus)
+        if isinstance(field, str):
+            return Performed(error=field)
+        if field is not None:
+            await tab.click(*field.centre)
+        return Performed(field.centre if field else None, await tab.fill_focused(text))
+
+    async def _press(self, tab: Tab, text: str) -> Performed:
+        key = read_key(text)
+        if key is None:
+            return Performed(error=unknown_key(text))
+        await tab.press(key)
+        return Performed()
+
+    async def _goto(self, tab: Tab, text: str) -> Performed:
+        url = full_address(text, tab.url)
+        refusal = check_address(url, self._allowed)
+        if refusal is None:
+            await tab.goto(url)
+        return Performed(error=refusal)
+
+    # Limits.
+
+    def _open_tab(self) -> Tab:
+        if self._tab is None:
+            raise WorldError("No page is open: the browser was closed, or has failed; open a page first.")
+        return self._tab
+
+    @asynccontextmanager
+    async def _limited(self, what: str) -> AsyncIterator[None]:
+        """Whatever goes wrong in here ends the episode, and nothing of it is left running."""
+        seconds, limit = self._clock.left()
+        try:
+            with self._clock.running():
+                async with asyncio.timeout(seconds):
+                    yield
+        except TimeoutError as error:
+            await self._leave(is_stuck=True)
+            raise WorldError(f"{what} took too long: {limit}, has passed.") from error
+        except PlaywrightError as error:
+            await self._leave(is_stuck=True)
+            raise WorldError(f"{what} failed: {error.message.splitlines()[0]}") from error
+
+    async def _leave(self, *, is_stuck: bool = False) -> None:
+        """Give up the episode's context. A process that is stuck is killed, unless others use it and it still obeys."""
+        process, context = self._process, self._context
+        self._process = self._context = self._tab = None
+        if process is None:
+            return
+        process.num_users -= 1
+        if is_stuck and process.num_users == 0:
+            process.kill()
+        elif context is not None and process.is_alive:
+            try:
+                async with asyncio.timeout(CLOSE_S):
+                    await context.close()
+            except (TimeoutError, PlaywrightError):
+                process.kill()

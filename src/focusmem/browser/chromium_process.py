@@ -1,0 +1,177 @@
+"""Chromium as a process: found, started with the right flags, shared between episodes, and killed when it has to be.
+
+Sites outside the allow-list are cut off twice. A browser's own handler refuses requests and says why; the flag below
+makes the names of other sites unknown to the whole process, which also stops what a handler never sees: the further
+hops of a redirect, web sockets, requests of workers.
+"""
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, Self
+
+from focusmem.browser.addresses import is_numeric
+from focusmem.browser.playwright_api import Browser, BrowserContext, Playwright, PlaywrightError, async_playwright
+from focusmem.errors import UserError
+
+log = logging.getLogger(__name__)
+
+SYSTEM_BROWSERS: Final = ("chromium-headless-shell", "chromium", "google-chrome")
+START_S: Final = 60.0
+CLOSE_S: Final = 5.0
+
+_FLAGS: Final = (
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    # Letters on whole pixels, as FreeType draws them elsewhere: the laboratory's two views then agree on every glyph.
+    "--font-render-hinting=full",
+    "--disable-lcd-text",
+    "--hide-scrollbars",
+    "--disable-smooth-scrolling",
+)
+
+
+class ChromiumProcess:
+    """One browser process, for one allow-list. Each episode has a context of its own in it."""
+
+    def __init__(self, browser: Browser, pid: int) -> None:
+        self._browser, self._pid = browser, pid
+        self._is_killed = False
+        self.num_users = 0
+
+    @classmethod
+    async def start(cls, driver: Playwright, allowed: tuple[str, ...]) -> Self:
+        is_root = os.geteuid() == 0
+        flags = [*_FLAGS, f"--host-resolver-rules={host_rules(allowed)}"]
+        try:
+            browser = await driver.chromium.launch(
+                executable_path=find_browser(),
+                args=flags,
+                chromium_sandbox=not is_root,  # the sandbox refuses to work for root
+                timeout=START_S * 1000,
+            )
+        except PlaywrightError as error:
+            raise UserError(_why_not_started(error)) from error
+        return cls(browser, await _process_id(browser))
+
+    @property
+    def is_alive(self) -> bool:
+        return self._browser.is_connected() and not self._is_killed
+
+    async def new_context(self, width: int, height: int) -> BrowserContext:
+        context = await self._browser.new_context(
+            viewport={"width": width, "height": height},
+            device_scale_factor=1,
+            accept_downloads=False,
+            service_workers="block",
+        )
+        # All waiting is bounded by whoever waits; a second clock would only give a second kind of error.
+        context.set_default_timeout(0)
+        return context
+
+    def kill(self) -> None:
+        """End the whole process group, now. What waits for an answer gets an error."""
+        if not self.is_alive:
+            return  # its number may belong to another process by now
+        self._is_killed = True
+        with suppress(ProcessLookupError):
+            group = os.getpgid(self._pid)
+            if group == os.getpgrp():  # never ourselves
+                os.kill(self._pid, signal.SIGKILL)
+            else:
+                os.killpg(group, signal.SIGKILL)
+
+    async def close(self) -> None:
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self._browser.close()
+        except (TimeoutError, PlaywrightError) as error:
+            log.warning("Chromium did not close (%s); it is killed.", error)
+            self.kill()
+
+
+class ChromiumPool:
+    """Processes that serve many episodes: one for each allow-list in use, started when it is first asked for.
+
+    A process that died is replaced the next time. Belongs to the event loop in which it is first used.
+    """
+
+    def __init__(self) -> None:
+        self._driver: Playwright | None = None
+        self._processes: dict[tuple[str, ...], ChromiumProcess] = {}
+        self._lock = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def process(self, allowed: tuple[str, ...]) -> ChromiumProcess:
+        """A living process for this allow-list; those of other lists that nobody uses are closed."""
+        async with self._lock:
+            for other, process in list(self._processes.items()):
+                if not process.is_alive or (other != allowed and process.num_users == 0):
+                    await self._processes.pop(other).close()
+            if allowed not in self._processes:
+                self._driver = self._driver or await async_playwright().start()
+                self._processes[allowed] = await ChromiumProcess.start(self._driver, allowed)
+            return self._processes[allowed]
+
+    async def close(self) -> None:
+        async with self._lock:
+            for process in self._processes.values():
+                await process.close()
+            self._processes.clear()
+            driver, self._driver = self._driver, None
+            if driver is not None:
+                with suppress(PlaywrightError):
+                    await driver.stop()
+
+
+def find_browser() -> str | None:
+    """The first browser of the system, or None for the one Playwright may have downloaded."""
+    return next((path for path in map(shutil.which, SYSTEM_BROWSERS) if path), None)
+
+
+def host_rules(allowed: tuple[str, ...]) -> str:
+    """Only the allowed hosts have an address; the first rule that fits a host decides."""
+    rules = []
+    for entry in allowed:
+        host = entry.rpartition(":")[0] if ":" in entry.rpartition("]")[2] else entry
+        if is_numeric(host) or host == "localhost":
+            # On this machine each port is another service, so that the port counts as well.
+            usual = (f"{host}:80", f"{host}:443")
+            rules += [f"MAP {place} {place}" for place in ((entry,) if host != entry else usual)]
+        else:
+            rules += [f"EXCLUDE {host}", f"EXCLUDE *.{host}"]
+    return ", ".join([*rules, "MAP * ~NOTFOUND"])
+
+
+async def _process_id(browser: Browser) -> int:
+    """Asked of the browser itself: Playwright keeps it to itself, and may have started a wrapper script."""
+    session = await browser.new_browser_cdp_session()
+    found = await session.send("SystemInfo.getProcessInfo")
+    await session.detach()
+    return int(next(process["id"] for process in found["processInfo"] if process["type"] == "browser"))
+
+
+def _why_not_started(error: PlaywrightError) -> str:
+    if "Executable doesn't exist" in error.message:
+        return (
+            "There is no Chromium on this machine. Install one with: apt-get install chromium-headless-shell "
+            "(or chromium), or: playwright install chromium-headless-shell"
+        )
+    lines = [line.strip() for line in error.message.splitlines() if line.strip()]
+    reasons = [line for line in lines if "ERROR" in line or "FATAL" in line or "sandbox" in line]
+    return f"Chromium did not start: {(reasons or lines or ['no reason given'])[0]}"

@@ -1,0 +1,120 @@
+"""Grounding without a model: from the policy's words to a control, by the names the page itself gives.
+
+A wrong click costs more than an honest "not found", so likeness alone is not enough: words that are missing on both
+sides, or another number, rule a control out.
+"""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from focusmem.schemas.observation import ControlInfo, ControlKind
+
+ALL_KINDS: Final[tuple[ControlKind, ...]] = ("link", "button", "field")
+MIN_OVERLAP: Final = 0.75
+"""More than this share of the shorter text's words has to occur in the longer one."""
+
+_ARTICLES: Final = frozenset({"the", "a", "an"})
+# Words that say what kind of thing is meant, and not which.
+_KIND_WORDS: Final[dict[str, ControlKind | None]] = {
+    "link": "link",
+    "button": "button",
+    "icon": None,
+    "tab": None,
+    "option": None,
+    "item": None,
+    "menu": None,
+    "field": "field",
+    "box": "field",
+    "bar": "field",
+    "input": "field",
+    "textbox": "field",
+}
+
+
+@dataclass(frozen=True)
+class Wording:
+    """A description or a name, without what does not tell controls apart."""
+
+    words: tuple[str, ...]
+    kind: ControlKind | None
+    """What the last word hints at, as in "search box"."""
+
+    @classmethod
+    def of(cls, text: str) -> "Wording":
+        plain = unicodedata.normalize("NFKC", text).casefold()
+        words = [word for word in re.findall(r"\w+", plain.replace("_", " ")) if word not in _ARTICLES]
+        kind: ControlKind | None = None
+        while len(words) > 1 and words[-1] in _KIND_WORDS:
+            kind = kind or _KIND_WORDS[words.pop()]
+        return cls(tuple(words), kind)
+
+    def holds(self, other: "Wording") -> bool:
+        """Whether the other one's words stand in this one, in a row."""
+        length = len(other.words)
+        starts = range(len(self.words) - length + 1)
+        return length > 0 and any(self.words[start : start + length] == other.words for start in starts)
+
+    def numbers(self) -> set[str]:
+        return {word for word in self.words if any(letter.isdigit() for letter in word)}
+
+
+def find_control(
+    description: str, controls: Sequence[ControlInfo], kinds: Collection[ControlKind] = ALL_KINDS
+) -> ControlInfo | None:
+    """The control that is meant: the one with that name, or the one that shares most words with the description.
+
+    Among equals, the kind the description hints at comes first, then whatever stands higher on the page.
+    """
+    wanted = Wording.of(description)
+    if not wanted.words:
+        return None
+    rated = [(_likeness(wanted, Wording.of(control.name)), control) for control in controls if control.kind in kinds]
+    likely = [(rating, control) for rating, control in rated if rating is not None]
+    if not likely:
+        return None
+
+    def rank(pair: tuple[tuple[float, ...], ControlInfo]) -> tuple[object, ...]:
+        rating, control = pair
+        return *(-number for number in rating), control.kind != wanted.kind, control.top, control.left
+
+    return min(likely, key=rank)[1]
+
+
+def _likeness(wanted: Wording, name: Wording) -> tuple[float, ...] | None:
+    """How alike, larger is better: the same; then words shared, in a row or not, and the share they make up."""
+    if not name.words:
+        return None
+    if wanted.words == name.words:
+        return 1, 0, 0, 0
+    shared = (Counter(wanted.words) & Counter(name.words)).total()
+    is_contained = wanted.holds(name) or name.holds(wanted)
+    overlap = shared / min(len(wanted.words), len(name.words))
+    has_other_number = bool(wanted.numbers() - name.numbers() and name.numbers() - wanted.numbers())
+    if not is_contained and (overlap <= MIN_OVERLAP or has_other_number):
+        return None
+    return 0, shared, is_contained, 2 * shared / (len(wanted.words) + len(name.words))
+
+
+def find_field(
+    description: str | None, controls: Sequence[ControlInfo], *, has_focus: bool
+) -> ControlInfo | str | None:
+    """Where to type: the field described, else the focused one (None), else the only one; or why there is none."""
+    fields = [control for control in controls if control.kind == "field"]
+    if description is not None:
+        return find_control(description, fields) or not_found(description, "No field")
+    if has_focus:
+        return None
+    if len(fields) == 1:
+        return fields[0]
+    if fields:
+        return f"There are {len(fields)} fields in view; say which one to type into."
+    return "There is no field in view to type into."
+
+
+def not_found(description: str, what: str = "Nothing") -> str:
+    """What the policy is told when no control fits its words."""
+    return f"{what} in view is called {description[:80]!r}; use the words on the page, or scroll."

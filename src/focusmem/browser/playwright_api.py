@@ -1,0 +1,32 @@
+"""The parts of Playwright that we use, in one place, so that a machine without it gets one friendly line."""
+
+from focusmem.errors import MissingPackageError
+
+try:
+    from playwright.async_api import (
+        Browser,
+        BrowserContext,
+        CDPSession,
+        ElementHandle,
+        Page,
+        Playwright,
+        Request,
+        Route,
+        async_playwright,
+    )
+    from playwright.async_api import Error as PlaywrightError
+except ImportError as error:
+    raise MissingPackageError("playwright", "browser") from error
+
+__all__ = [
+    "Browser",
+    "BrowserContext",
+    "CDPSession",
+    "ElementHandle",
+    "Page",
+    "Playwright",
+    "PlaywrightError",
+    "Request",
+    "Route",
+    "async_playwright",
+]

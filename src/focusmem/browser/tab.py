@@ -1,0 +1,296 @@
+"""One page in Chromium: what it shows, what is done to it, and when it has come to rest.
+
+Playwright steers; a session of Chrome's own protocol beside it tells when a navigation begins and ends, which a click
+does not. Nothing here is bounded in time: whoever calls does that, and kills the process.
+"""
+
+import asyncio
+import base64
+import logging
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from focusmem.browser.addresses import check_address
+from focusmem.browser.playwright_api import (
+    BrowserContext,
+    CDPSession,
+    ElementHandle,
+    Page,
+    PlaywrightError,
+    Request,
+    Route,
+)
+from focusmem.schemas.observation import ControlInfo
+from focusmem.schemas.screenshot import Screenshot
+
+log = logging.getLogger(__name__)
+
+_CONTROLS: Final = (files("focusmem.browser") / "controls.js").read_text()
+_FONTS_MS: Final = 1_000
+_FILL_MS: Final = 1_000
+_WITHIN_THE_PAGE: Final = ("sameDocument", "historySameDocument")
+# Long enough for the page to act on what was just done to it, when it does so at once.
+_REACTION: Final = "() => new Promise((resolve) => setTimeout(resolve, 20))"
+_FOCUSED: Final = """() => {
+    let element = document.activeElement;
+    while (element?.shadowRoot?.activeElement) element = element.shadowRoot.activeElement;
+    element?.scrollIntoView({ block: "nearest", behavior: "instant" });
+    return element;
+}"""
+# What stands in the middle of the view scrolls, or else the page: a long list in a window of its own comes first.
+_SCROLL: Final = """(pixels) => {
+    let element = document.elementFromPoint(innerWidth / 2, innerHeight / 2);
+    for (; element && element !== document.documentElement; element = element.parentElement) {
+        const before = element.scrollTop;
+        if (/auto|scroll/.test(getComputedStyle(element).overflowY) && element !== document.body) {
+            element.scrollBy({ top: pixels, behavior: "instant" });
+            if (element.scrollTop !== before) return;
+        }
+    }
+    scrollBy({ top: pixels, behavior: "instant" });
+}"""
+
+
+@dataclass(frozen=True)
+class Look:
+    title: str
+    has_focus: bool
+    """Whether a field is ready to be typed into."""
+    controls: tuple[ControlInfo, ...]
+
+
+class Tab:
+    """Each thing done to it is framed by `begin` and `settle`; then `problem` says what went wrong with the page."""
+
+    def __init__(self, page: Page, session: CDPSession, allowed: Sequence[str], load_s: float) -> None:
+        self._page, self._session, self._allowed, self._load_s = page, session, allowed, load_s
+        self.problem: str | None = None
+        """A sentence for the policy."""
+        self._popup: str | None = None
+        self._failure: str | None = None
+        self._is_error_page = False
+        self._main_frame = ""
+        self._arrived, self._loaded = asyncio.Event(), asyncio.Event()
+        self._arrived.set()
+        self._loaded.set()
+
+    @classmethod
+    async def open(cls, context: BrowserContext, allowed: Sequence[str], load_s: float) -> "Tab":
+        """The context's first and only page. Its dialogs close by themselves: Playwright says no, or "leave"."""
+        page = await context.new_page()
+        session = await context.new_cdp_session(page)
+        tab = cls(page, session, allowed, load_s)
+        await tab._watch(context)
+        return tab
+
+    @property
+    def url(self) -> str:
+        return self._page.url
+
+    # What is done to the page.
+
+    def begin(self) -> None:
+        """Forget what the page did on its own account."""
+        self.problem = self._popup = self._failure = None
+
+    async def goto(self, url: str) -> None:
+        try:
+            await self._page.goto(url, wait_until="commit")
+        except PlaywrightError as error:
+            if "interrupted by another navigation" in error.message:
+                return
+            code = re.search(r"net::(\w+)", error.message)
+            if code is None:
+                raise
+            self._failure = self._failure or code[1]
+
+    async def click(self, x: int, y: int) -> None:
+        await self._page.mouse.click(x, y)
+
+    async def fill_focused(self, text: str) -> str | None:
+        """Replace what stands in the focused field; returns why that was not possible."""
+        handle = await self._page.evaluate_handle(_FOCUSED)
+        element = handle.as_element()
+        if element is None:
+            return "The field does not take the focus."
+        try:
+            await _fill(element, text)
+        except PlaywrightError as error:
+            if not self.is_alive:
+                raise
+            return f"The field does not take this text ({_first_line(error)})."
+        return None
+
+    async def scroll(self, pixels: int) -> None:
+        await self._page.evaluate(_SCROLL, pixels)
+
+    async def press(self, key: str) -> None:
+        await self._page.keyboard.press(key)
+
+    @property
+    def is_alive(self) -> bool:
+        browser = self._page.context.browser
+        return not self._page.is_closed() and browser is not None and browser.is_connected()
+
+    # What the page shows.
+
+    async def look(self) -> Look:
+        while True:
+            try:
+                found = await self._page.evaluate(_CONTROLS, _FONTS_MS)
+                break
+            except PlaywrightError as error:
+                if not _is_about_navigation(error):
+                    raise
+                await self._wait_until_loaded()  # the page went away under our eyes; look at the next one
+        controls = [control for control in map(_read_control, found["controls"]) if control is not None]
+        controls.sort(key=lambda control: (control.top, control.left))
+        return Look(str(found["title"]), bool(found["hasFocus"]), tuple(controls))
+
+    async def screenshot(self) -> Screenshot:
+        # Not Playwright's own: it first waits for fonts, without end when one never comes.
+        reply = await self._session.send("Page.captureScreenshot", {"format": "png"})
+        return Screenshot.from_png(base64.b64decode(reply["data"]))
+
+    # Coming to rest.
+
+    async def settle(self, seconds: float = 0.0) -> None:
+        """Until what was just done has had its effect: navigation, a new window, a moment for the page's scripts."""
+        await self._react()
+        if self._popup is not None:
+            await self.goto(self._popup)  # what was to be shown in a new window is shown in this one
+        await self._wait_until_loaded()
+        await asyncio.sleep(seconds)
+        if self._failure is not None:
+            self.problem = self.problem or f"The page could not be opened ({self._failure})."
+            self._failure = None
+        if self._is_error_page:
+            await self._page.go_back(wait_until="commit")
+            await self._wait_until_loaded()
+
+    async def _react(self) -> None:
+        with suppress(PlaywrightError):  # when the page is already on its way out
+            await self._page.evaluate(_REACTION)
+
+    async def _wait_until_loaded(self) -> None:
+        await self._arrived.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._load_s):
+                await self._loaded.wait()
+
+    # What happens to the page.
+
+    async def _watch(self, context: BrowserContext) -> None:
+        context.on("page", self._close_popup)
+        context.on("request", self._check_redirect)
+        context.on("requestfailed", self._note_failure)
+        await context.route("**/*", self._check_request)
+        self._session.on("Page.frameStartedNavigating", self._on_started)
+        self._session.on("Page.frameStartedLoading", self._on_started)
+        self._session.on("Page.frameNavigated", self._on_arrived)
+        self._session.on("Page.frameStoppedLoading", self._on_stopped)
+        self._session.on("Page.windowOpen", self._on_window)
+        await self._session.send("Page.enable")
+        tree = await self._session.send("Page.getFrameTree")
+        self._main_frame = tree["frameTree"]["frame"]["id"]
+
+    def _on_started(self, event: dict[str, Any]) -> None:
+        if event["frameId"] == self._main_frame and event.get("navigationType") not in _WITHIN_THE_PAGE:
+            self._loaded.clear()
+            if "navigationType" in event:  # and not only the loading that follows it
+                self._arrived.clear()
+
+    def _on_arrived(self, event: dict[str, Any]) -> None:
+        frame = event["frame"]
+        if "parentId" not in frame:
+            self._main_frame = frame["id"]
+            self._is_error_page = "unreachableUrl" in frame
+            if not self._is_error_page:
+                self._failure = None
+            self._arrived.set()
+
+    def _on_stopped(self, event: dict[str, Any]) -> None:
+        if event["frameId"] == self._main_frame:
+            self._arrived.set()
+            self._loaded.set()
+
+    def _on_window(self, event: dict[str, Any]) -> None:
+        if str(event["url"]).startswith("http"):
+            self._popup = str(event["url"])
+
+    async def _close_popup(self, page: Page) -> None:
+        if page is not self._page:
+            with suppress(PlaywrightError):
+                await page.close()
+
+    async def _check_request(self, route: Route) -> None:
+        request = route.request
+        refusal = check_address(request.url, self._allowed)
+        with suppress(PlaywrightError):  # the page may be gone before its request is answered
+            if _is_of_other_page(request, self._page):
+                # A new window gets an empty page, and is closed as soon as Playwright knows it.
+                await route.fulfill(status=200, content_type="text/html", body="")
+            elif refusal is None:
+                await route.continue_()
+            else:
+                self._refuse(request, refusal)
+                await route.abort("aborted")  # other codes would show an error page in place of the page
+
+    def _check_redirect(self, request: Request) -> None:
+        """Further hops do not come by `_check_request`; the process cannot reach them, here they are put on record."""
+        if request.redirected_from is not None:
+            refusal = check_address(request.url, self._allowed)
+            if refusal is not None:
+                self._refuse(request, refusal)
+
+    def _refuse(self, request: Request, refusal: str) -> None:
+        log.info("Refused a request to %s.", request.url[:200])
+        if _is_own_navigation(request, self._page):
+            self.problem = refusal
+
+    def _note_failure(self, request: Request) -> None:
+        if _is_own_navigation(request, self._page):
+            self._failure = str(request.failure or "unknown reason").removeprefix("net::")
+
+
+async def _fill(element: ElementHandle, text: str) -> None:
+    if await element.evaluate("(element) => element.tagName === 'SELECT'"):
+        await element.select_option(label=text, timeout=_FILL_MS)
+    else:
+        await element.fill(text, timeout=_FILL_MS)
+
+
+def _read_control(found: object) -> ControlInfo | None:
+    """The page may say anything; what does not make sense is not there."""
+    try:
+        return ControlInfo.model_validate(found)
+    except ValidationError:
+        return None
+
+
+def _is_of_other_page(request: Request, page: Page) -> bool:
+    try:
+        return request.frame.page is not page
+    except PlaywrightError:  # the first request of a window that does not exist yet
+        return True
+
+
+def _is_own_navigation(request: Request, page: Page) -> bool:
+    if not request.is_navigation_request() or _is_of_other_page(request, page):
+        return False
+    return request.frame is page.main_frame
+
+
+def _is_about_navigation(error: PlaywrightError) -> bool:
+    return "context was destroyed" in error.message or "because of a navigation" in error.message
+
+
+def _first_line(error: PlaywrightError) -> str:
+    line = error.message.splitlines()[0] if error.message else "no reason given"
+    return line.partition(": ")[2] or line

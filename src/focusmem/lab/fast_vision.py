@@ -1,0 +1,103 @@
+"""The backbone's vision tower over many screenshots of one size at once.
+
+The library runs attention image by image, which suits prompts but starves a GPU in pretraining. Same weights, same
+numbers (a test holds the two together), one batched attention.
+
+Shapes: N pictures, P patches, C tower width, V tokens, D text width, L DeepStack levels.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """What depends on the size of the pictures only."""
+
+    neighbours_P4: Tensor
+    shares_P4: Tensor
+    cosine_PX: Tensor
+    sine_PX: Tensor
+
+
+def see_all(tower: Any, pixels_NHWC: Tensor) -> tuple[Tensor, Tensor]:
+    """Features (N, V, D) and DeepStack features (L, N, V, D) of uint8 pictures whose sides are whole tokens."""
+    num, height, width, _ = pixels_NHWC.shape
+    patch, merge = tower.patch_size, tower.spatial_merge_size
+    tables = _tables(
+        height // patch, width // patch, merge, tower.num_grid_per_side,
+        tower.config.hidden_size // tower.config.num_heads, pixels_NHWC.device,
+    )  # fmt: skip
+    hidden_NPC = _embed_patches(tower, pixels_NHWC)
+    positions_PC = (tower.pos_embed(tables.neighbours_P4) * tables.shares_P4[..., None]).sum(1)
+    hidden_NPC = hidden_NPC + positions_PC.to(hidden_NPC.dtype)
+    levels = []
+    for index, block in enumerate(tower.blocks):
+        hidden_NPC = hidden_NPC + _attend(block.attn, block.norm1(hidden_NPC), tables)
+        hidden_NPC = hidden_NPC + block.mlp(block.norm2(hidden_NPC))
+        if index in tower.deepstack_visual_indexes:
+            merger = tower.deepstack_merger_list[len(levels)]
+            levels.append(merger(hidden_NPC.flatten(0, 1)).view(num, -1, tower.config.out_hidden_size))
+    main_NVD = tower.merger(hidden_NPC.flatten(0, 1)).view(num, -1, tower.config.out_hidden_size)
+    return main_NVD, torch.stack(levels)
+
+
+def _embed_patches(tower: Any, pixels_NHWC: Tensor) -> Tensor:
+    num, height, width, _ = pixels_NHWC.shape
+    patch, merge = tower.patch_size, tower.spatial_merge_size
+    rows, columns = height // patch // merge, width // patch // merge
+    normalised = pixels_NHWC.float().div_(127.5).sub_(1.0)
+    blocks = normalised.view(num, rows, merge, patch, columns, merge, patch, 3)
+    flat_NPF = blocks.permute(0, 1, 4, 2, 5, 7, 3, 6).reshape(num, rows * columns * merge * merge, 3 * patch * patch)
+    # A still picture is the same frame repeated, so the filter's frames add up.
+    projection = tower.patch_embed.proj
+    weight_CF = projection.weight.sum(dim=2).flatten(1)
+    return F.linear(flat_NPF.to(weight_CF.dtype), weight_CF, projection.bias)
+
+
+def _attend(attention: Any, hidden_NPC: Tensor, tables: _Tables) -> Tensor:
+    num, num_patches, width = hidden_NPC.shape
+    queries, keys, values = (
+        attention.qkv(hidden_NPC).view(num, num_patches, 3, attention.num_heads, -1).permute(2, 0, 3, 1, 4)
+    )
+    queries, keys = (_rotated(one.float(), tables).to(values.dtype) for one in (queries, keys))
+    result = F.scaled_dot_product_attention(queries, keys, values)
+    projected: Tensor = attention.proj(result.transpose(1, 2).reshape(num, num_patches, width))
+    return projected
+
+
+def _rotated(tensor: Tensor, tables: _Tables) -> Tensor:
+    first, second = tensor.chunk(2, dim=-1)
+    return tensor * tables.cosine_PX + torch.cat([-second, first], dim=-1) * tables.sine_PX
+
+
+@lru_cache(maxsize=8)
+def _tables(rows: int, columns: int, merge: int, side: int, head_width: int, device: torch.device) -> _Tables:
+    def ordered(grid: Tensor) -> Tensor:
+        """From reading order to the tower's: the patches of one token together."""
+        shape = (rows // merge, merge, columns // merge, merge)
+        return grid.reshape(shape).permute(0, 2, 1, 3).reshape(-1)
+
+    row, column = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
+    place_y = torch.linspace(0, side - 1, rows)[row]
+    place_x = torch.linspace(0, side - 1, columns)[column]
+    neighbours, shares = [], []
+    for step_y in (0, 1):
+        for step_x in (0, 1):
+            low_y, low_x = place_y.floor(), place_x.floor()
+            share_y = (place_y - low_y) if step_y else 1 - (place_y - low_y)
+            share_x = (place_x - low_x) if step_x else 1 - (place_x - low_x)
+            corner_y, corner_x = (low_y + step_y).clamp(max=side - 1), (low_x + step_x).clamp(max=side - 1)
+            neighbours.append(ordered(corner_y * side + corner_x).long())
+            shares.append(ordered(share_y * share_x))
+    quarter = head_width // 2
+    frequencies = 1.0 / (10_000.0 ** (torch.arange(0, quarter, 2).float() / quarter))
+    angles = torch.cat([ordered(row)[:, None] * frequencies, ordered(column)[:, None] * frequencies], dim=-1)
+    angles_PX = torch.cat([angles, angles], dim=-1)
+    tensors = (torch.stack(neighbours, dim=1), torch.stack(shares, dim=1), angles_PX.cos(), angles_PX.sin())
+    return _Tables(*(tensor.to(device) for tensor in tensors))

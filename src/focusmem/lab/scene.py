@@ -1,0 +1,166 @@
+"""A page as boxes, words and pictures with exact places: the one thing that both views draw.
+
+Places are whole pixels from the page's top left corner. Text is laid out word by word, so that a browser that spaces
+letters a little differently still puts every word where the raster view does.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from PIL import ImageFont
+
+VIEW_WIDTH, VIEW_HEIGHT = 448, 288
+"""What a screenshot shows: 14 by 9 tokens of 32 pixels."""
+SCROLL_PIXELS = 208
+"""How far one scroll action goes; a little less than the view, so that nothing is jumped over."""
+
+Colour = tuple[int, int, int]
+
+# Of the font's letters, in units of its size.
+_ASCENT, _DESCENT = 1901 / 2048, 483 / 2048
+
+
+@dataclass(frozen=True)
+class Box:
+    left: int
+    top: int
+    width: int
+    height: int
+
+    @property
+    def right(self) -> int:
+        return self.left + self.width
+
+    @property
+    def bottom(self) -> int:
+        return self.top + self.height
+
+    @property
+    def centre(self) -> tuple[int, int]:
+        return self.left + self.width // 2, self.top + self.height // 2
+
+    def holds(self, x: int, y: int) -> bool:
+        return self.left <= x < self.right and self.top <= y < self.bottom
+
+    def moved(self, dx: int, dy: int) -> "Box":
+        return Box(self.left + dx, self.top + dy, self.width, self.height)
+
+    def visible_from(self, scroll: int) -> "Box | None":
+        """The part inside the view when the page is scrolled by so much, in the view's own pixels."""
+        left, right = max(0, self.left), min(VIEW_WIDTH, self.right)
+        top, bottom = max(0, self.top - scroll), min(VIEW_HEIGHT, self.bottom - scroll)
+        return Box(left, top, right - left, bottom - top) if bottom > top and right > left else None
+
+
+@dataclass(frozen=True)
+class Font:
+    size: int
+    is_bold: bool = False
+
+    def width(self, text: str) -> int:
+        return _text_width(self, text)
+
+    @property
+    def line_height(self) -> int:
+        return round(self.size * 1.4)
+
+    @property
+    def baseline(self) -> int:
+        """Where letters stand in their line; rounded as browsers do, so that both views agree to the pixel."""
+        ascent, descent = round(_ASCENT * self.size), round(_DESCENT * self.size)
+        return (self.line_height - ascent - descent) // 2 + ascent
+
+    @property
+    def space(self) -> int:
+        return max(3, round(self.size * 0.32))
+
+
+@dataclass(frozen=True)
+class Rectangle:
+    box: Box
+    fill: Colour
+    outline: Colour | None = None
+
+
+@dataclass(frozen=True)
+class Word:
+    left: int
+    top: int
+    text: str
+    font: Font
+    colour: Colour
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One figure of a picture, in the page's pixels."""
+
+    kind: Literal["polygon", "ellipse"]
+    points: tuple[tuple[int, int], ...]
+    """Corners of a polygon; the two opposite corners of an ellipse's box."""
+    fill: Colour
+
+
+Drawn = Rectangle | Word | Shape
+
+
+@dataclass(frozen=True)
+class Control:
+    """Something that can be clicked or typed into."""
+
+    box: Box
+    kind: Literal["link", "button", "field"]
+    name: str
+    """What a reader of the page would call it."""
+    href: str
+    """Where a click leads; for a field, where Enter leads, with the text in place of `{text}`."""
+
+    def __post_init__(self) -> None:
+        if not self.href.startswith("/") or self.href.startswith("//"):
+            raise ValueError(f"The control {self.name!r} leads to {self.href!r}, which is not a path of the world.")
+
+
+@dataclass(frozen=True)
+class Scene:
+    title: str
+    height: int
+    background: Colour
+    drawn: tuple[Drawn, ...]
+    """From back to front."""
+    controls: tuple[Control, ...]
+    """From back to front: one that covers another's middle is clicked in its place. All lie over what is drawn."""
+
+    @property
+    def max_scroll(self) -> int:
+        return max(0, self.height - VIEW_HEIGHT)
+
+    def text(self) -> str:
+        """All words in drawing order; for tests and for the transcription task."""
+        return " ".join(item.text for item in self.drawn if isinstance(item, Word))
+
+
+FIELD_FONT = Font(13)
+FIELD_PADDING = 6
+FIELD_TEXT: Colour = (20, 20, 28)
+
+
+def font_file(is_bold: bool) -> Path:
+    """DejaVu Sans as shipped with matplotlib, so that every machine draws with the same letters."""
+    spec = find_spec("matplotlib")
+    assert spec is not None
+    assert spec.origin is not None
+    name = "DejaVuSans-Bold.ttf" if is_bold else "DejaVuSans.ttf"
+    return Path(spec.origin).parent / "mpl-data" / "fonts" / "ttf" / name
+
+
+@lru_cache(maxsize=64)
+def loaded_font(font: Font) -> ImageFont.FreeTypeFont:
+    return ImageFont.truetype(str(font_file(font.is_bold)), font.size, layout_engine=ImageFont.Layout.BASIC)
+
+
+@lru_cache(maxsize=100_000)
+def _text_width(font: Font, text: str) -> int:
+    return -int(-loaded_font(font).getlength(text) // 1)

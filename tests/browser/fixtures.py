@@ -1,0 +1,57 @@
+"""One Chromium for all tests of a folder. Where there is none, the tests fail and say what to install."""
+
+import asyncio
+from collections.abc import Coroutine, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from focusmem.browser.base import BrowserLimits
+
+ValueT = TypeVar("ValueT")
+
+
+class SharedChromium:
+    """Tests run their coroutines in its event loop, where the browser lives on between them."""
+
+    def __init__(self) -> None:
+        from focusmem.browser.chromium_process import ChromiumPool
+
+        self._runner = asyncio.Runner()
+        self.pool = ChromiumPool()
+
+    def run(self, work: Coroutine[Any, Any, ValueT]) -> ValueT:
+        return self._runner.run(work)
+
+    def browser(self, limits: BrowserLimits, allowed: Sequence[str]):
+        from focusmem.browser.chromium import ChromiumBrowser
+
+        return self.run(ChromiumBrowser.launch(limits, allowed, pool=self.pool))
+
+    def close(self) -> None:
+        self.run(self.pool.close())
+        self._runner.close()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[SharedChromium]:
+    shared = SharedChromium()
+    yield shared
+    shared.close()
+
+
+def descendants() -> set[int]:
+    """Everything that runs because of this process, as the kernel tells it."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it has just ended
+            continue
+        parents[int(stat.parent.name)] = int(fields[1])
+    found, new = set(), {int(Path("/proc/self").resolve().name)}
+    while new:
+        new = {child for child, parent in parents.items() if parent in new} - found
+        found |= new
+    return found
