@@ -1,6 +1,7 @@
 """One Chromium for all tests of a folder. Where there is none, the tests fail and say what to install."""
 
 import asyncio
+import os
 from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,8 +42,8 @@ def chromium() -> Iterator[SharedChromium]:
     shared.close()
 
 
-def descendants() -> set[int]:
-    """Everything that runs because of this process, as the kernel tells it."""
+def descendants(ancestor: int = os.getpid()) -> set[int]:
+    """Everything that runs because of a process, this one unless told, as the kernel knows it."""
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -50,7 +51,7 @@ def descendants() -> set[int]:
         except OSError:  # it has just ended
             continue
         parents[int(stat.parent.name)] = int(fields[1])
-    found, new = set(), {int(Path("/proc/self").resolve().name)}
+    found, new = set(), {ancestor}
     while new:
         new = {child for child, parent in parents.items() if parent in new} - found
         found |= new

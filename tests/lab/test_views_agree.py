@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from lab.scenes import HOSTILE, ToyPages
 
 from focusmem.lab.server import LAB_LIMITS, LabServer
 from focusmem.lab.session import PageSession
 from focusmem.schemas import make_action
+from lab.scenes import HOSTILE, ToyPages
 
 pytestmark = pytest.mark.browser
 

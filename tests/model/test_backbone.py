@@ -1,10 +1,11 @@
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from factories import make_screenshot
 from focusmem.errors import BackboneError, ConfigError
 from focusmem.model.backbone import Backbone
-from focusmem.model.images import prepare_image
+from focusmem.model.images import ImageConfig, prepare_image
 from focusmem.model.inputs import stack_rows
 from focusmem.schemas import Turn
 from toys import decision
@@ -92,10 +93,33 @@ def test_a_screenshot_is_looked_at_once(backbone, monkeypatch):
 
 def test_remembered_pictures_are_bounded():
     small = Backbone.toy()
-    small._num_remembered_pictures = 2
     pictures = [make_screenshot(seed) for seed in range(4)]
+    [first] = small.see(pictures[:1])
+    small.pictures.limit_bytes = 2 * first.num_bytes
+    small.see(pictures[1:2])
+    small.see(pictures[:1])  # used again, so the other one goes first
+    small.see(pictures[2:3])
+    assert len(small.pictures) == 2
+    assert small.see(pictures[:1])[0] is first
     assert len(small.see(pictures)) == 4
-    assert list(small._pictures) == [picture.digest for picture in pictures[2:]]
+    assert small.pictures.num_bytes <= small.pictures.limit_bytes
+    assert first.main_VD.untyped_storage().nbytes() == first.main_VD.nbytes, "no view of a whole batch"
+
+
+def test_pictures_are_looked_at_again_when_the_tower_changes():
+    small, picture = Backbone.toy(), make_screenshot(1)
+    before = small.see([picture])[0].main_VD
+    with torch.no_grad():
+        small.model.model.visual.patch_embed.proj.weight.mul_(1.5)
+    assert not torch.allclose(small.see([picture])[0].main_VD, before)
+    assert small.to(torch.bfloat16).see([picture])[0].main_VD.dtype == torch.bfloat16
+
+
+def test_autocast_leaves_no_trace_in_remembered_pictures():
+    small, plain, picture = Backbone.toy(), Backbone.toy(), make_screenshot(1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        small.see([picture])
+    assert torch.equal(small.see([picture])[0].deep_LVD, plain.see([picture])[0].deep_LVD)
 
 
 @torch.no_grad()
@@ -135,6 +159,14 @@ def test_identity_tells_backbones_apart():
     assert one.identity().architecture == other.identity().architecture
     assert one.identity().weights != other.identity().weights
     assert one.identity().architecture != larger.identity().architecture
+    other_images = Backbone.toy(seed=0)
+    other_images.images = ImageConfig(min_pixels=64 * 64)
+    assert one.identity().weights != other_images.identity().weights
+
+
+def test_an_empty_prompt_is_a_clear_error(backbone):
+    with pytest.raises(ConfigError, match="at least one turn"):
+        backbone.tokenise(())
 
 
 def test_unknown_backbone_names_the_choices():
@@ -150,9 +182,32 @@ def test_a_folder_without_a_checkpoint_is_a_clear_error(tmp_path):
 
 
 def test_a_checkpoint_of_another_kind_is_a_clear_error(tmp_path):
-    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "config.json").write_text('{"model_type": "qwen2_5_vl"}')
+    with pytest.raises(BackboneError, match="says 'qwen2_5_vl', not 'qwen3_vl'"):
+        Backbone.load(tmp_path)
+    with pytest.raises(BackboneError, match="holds no Qwen3-VL config"):
+        Backbone.outline(str(tmp_path))
+
+
+def test_a_checkpoint_with_holes_is_refused(backbone, tmp_path):
+    backbone.save(tmp_path)
+    [path] = tmp_path.glob("*.safetensors")
+    tensors = load_file(path)
+    del tensors["model.language_model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, path, metadata={"format": "pt"})
+    with pytest.raises(BackboneError, match=r"incomplete: 1 weights.*layers\.1\.mlp\.up_proj"):
+        Backbone.load(tmp_path)
+    path.write_bytes(path.read_bytes()[:5000])
     with pytest.raises(BackboneError, match="Could not load the backbone"):
         Backbone.load(tmp_path)
+
+
+def test_a_folder_without_a_config_is_no_outline(tmp_path, monkeypatch):
+    with pytest.raises(BackboneError, match="holds no Qwen3-VL config"):
+        Backbone.outline(str(tmp_path))
+    (tmp_path / "qwen3-vl-2b").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert Backbone.outline("qwen3-vl-2b").width == 2048, "a folder of that name does not hide the published size"
 
 
 def test_outline_of_a_saved_checkpoint_needs_no_weights(backbone, tmp_path):

@@ -38,6 +38,20 @@ def test_saved_and_loaded_memory_gives_the_same_output(stored):
     assert checkpoint.notes == {"stage": "B", "step": 12}
 
 
+def test_a_memory_acts_in_the_precision_it_was_saved_in(tmp_path):
+    policy = make_policy(dtype=torch.bfloat16).convert(torch.bfloat16)
+    Checkpoint.save(policy, tmp_path / "half")
+    loaded = Checkpoint.open(tmp_path / "half").build(Backbone.toy(dtype=torch.bfloat16))
+    assert loaded.compressor.w_in.weight.dtype == torch.bfloat16
+    assert torch.equal(output_of(loaded), output_of(policy))
+
+
+def test_no_width_is_the_policys_width(tmp_path):
+    Checkpoint.save(make_policy(), tmp_path / "one")
+    same = make_policy(compressor=CompressorConfig(num_heads=4, width=64), is_trained=False)
+    Checkpoint.open(tmp_path / "one").load_into(same)
+
+
 def test_only_trained_weights_are_stored(stored):
     folder, policy = stored
     trained = sum(p.nbytes for part in policy.trained_parts().values() for p in part.parameters())

@@ -76,6 +76,22 @@ def test_groups_of_single_items_equal_one_padded_group():
 
 
 @torch.no_grad()
+def test_mixed_forms_are_projected_once():
+    compressor = make_compressor()
+    hidden, _ = padded_evidence()
+    features = compressor.features(hidden)
+    roles = torch.zeros(3, dtype=torch.long)
+    calls = []
+    compressor.w_key.register_forward_hook(lambda *args: calls.append(1))
+    mixed = [Features(features[:2], None), compressor.keys_values(features[2:], None)]
+    calls.clear()
+    blocks = compressor(compressor.queries(roles), mixed, roles)
+    assert len(calls) == 1
+    whole = compressor(compressor.queries(roles), [compressor.keys_values(features, None)], roles)
+    torch.testing.assert_close(blocks, whole)
+
+
+@torch.no_grad()
 def test_what_lies_under_the_mask_does_not_matter():
     compressor = make_compressor()
     hidden, mask = padded_evidence()

@@ -1,13 +1,16 @@
 import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
+from factories import make_screenshot
 from focusmem.errors import ConfigError, StorageError
 from focusmem.model.evidence_cache import CacheConfig, EvidenceCache, dequantise, prompt_digest, quantise
 from focusmem.model.injection import Place
-from toys import decision, evidence, make_policy
+from focusmem.schemas import Turn
+from toys import decision, evidence, evidence_turns, make_policy
 
 PLACES = [Place(0, 0, 0), Place(0, 0, 1), Place(0, 1, 0)]
 RECORDS = [evidence(number, num_events=number + 1) for number in range(3)]
@@ -115,6 +118,51 @@ def test_disk_serves_the_next_process(tmp_path, precision):
     assert cache.counts.num_disk_hits == 3
 
 
+def test_everything_the_encoder_reads_is_part_of_the_name():
+    opening, event = evidence_turns(0, num_events=1)
+    picture, text = event.parts
+    other_picture = Turn("user", (make_screenshot(77, width=96, height=64), text))
+    variants = [
+        (opening, event),
+        (opening, other_picture),
+        (opening, Turn("system", event.parts)),
+        (opening, Turn("user", (picture, text + "!"))),
+        (opening, Turn("user", (text, picture))),
+        (event, opening),
+    ]
+    assert len({prompt_digest(one) for one in variants}) == len(variants)
+
+
+def test_training_mode_is_refused(tmp_path):
+    cache = EvidenceCache(make_policy().train(), CacheConfig(folder=tmp_path))
+    with pytest.raises(RuntimeError, match=r"policy\.eval"):
+        cache.fetch(RECORDS)
+
+
+def test_autocast_does_not_reach_what_is_kept():
+    policy = make_policy()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        [kept] = EvidenceCache(policy).fetch(RECORDS[:1])
+    [plain] = EvidenceCache(make_policy()).fetch(RECORDS[:1])
+    assert torch.equal(kept.evidence.keys_NATX, plain.evidence.keys_NATX)
+
+
+def test_an_entry_owns_no_more_than_its_own_bytes():
+    cache = EvidenceCache(make_policy())
+    cache.fetch(RECORDS)
+    for entry in cache._entries.values():
+        assert all(tensor.untyped_storage().nbytes() == tensor.nbytes for tensor in entry.values())
+
+
+def test_threads_may_share_a_cache():
+    policy = make_policy()
+    cache = EvidenceCache(policy)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: cache.fetch(RECORDS), range(8)))
+    assert cache.counts.num_encoded == 3
+    assert cache.num_bytes == bytes_of_a_full_cache(policy)
+
+
 def test_another_checkpoint_never_reads_stale_entries(tmp_path):
     policy = make_policy()
     config = CacheConfig(folder=tmp_path)
@@ -188,6 +236,7 @@ def test_a_full_disk_is_a_clear_error_and_nothing_is_lost(tmp_path, monkeypatch)
     assert [path.suffix for path in files] == [".safetensors"], "the first entry; nothing half-written"
     cache.fetch(RECORDS[:2])
     assert cache.counts.num_encoded == 2, "the item encoded when the disk was full is still in memory"
+    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 2, "and is written once there is space"
     assert EvidenceCache(policy, config).fetch(RECORDS[:1])
 
 
@@ -213,5 +262,6 @@ def bytes_of_a_full_cache(policy) -> int:
 def test_config_names_the_field():
     with pytest.raises(ConfigError, match=r"CacheConfig\.precision is 'int4'"):
         CacheConfig(precision="int4")
-    with pytest.raises(ConfigError, match="memory_limit_bytes"):
-        CacheConfig(memory_limit_bytes=-1)
+    for values in ({"memory_limit_bytes": -1}, {"form": "kv"}, {"folder": "text"}, {"max_batch_tokens": 0}):
+        with pytest.raises(ConfigError, match=next(iter(values))):
+            CacheConfig(**values)

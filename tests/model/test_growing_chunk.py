@@ -38,6 +38,32 @@ def test_only_the_new_event_is_read():
     assert lengths == [len(backbone.tokenise((second,), is_complete=True).ids)]
 
 
+@torch.no_grad()
+def test_a_failed_read_leaves_the_chunk_as_it_was(monkeypatch):
+    policy = make_policy()
+    opening, first, second = evidence_turns(0, num_events=2)
+    closing = [Turn("user", ("The record has 2 steps.",))]
+    chunk = GrowingChunk(policy, [opening])
+    chunk.append([first])
+    block = policy.encoder.backbone.language_model.layers[2]
+
+    def out_of_memory(*args, **kwargs):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(block.mlp, "forward", out_of_memory)
+        with pytest.raises(MemoryError):
+            chunk.append([second])
+    chunk.append([second])
+    grown, again = chunk.encoded(closing), policy.encode([evidence(0, num_events=2)])[0]
+    torch.testing.assert_close(grown.summary_NE, again.summary_NE, rtol=1e-4, atol=1e-5)
+
+
+def test_training_mode_is_refused():
+    with pytest.raises(RuntimeError, match=r"policy\.eval"):
+        GrowingChunk(make_policy().train(), evidence_turns(0)[:1])
+
+
 def test_weights_that_change_in_between_are_noticed():
     policy = make_policy()
     opening, event = evidence_turns(0, num_events=1)

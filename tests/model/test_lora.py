@@ -1,3 +1,6 @@
+import copy
+import gc
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
 import pytest
@@ -7,10 +10,13 @@ from peft import get_peft_model
 
 from focusmem.errors import ConfigError
 from focusmem.model.backbone import Backbone
+from focusmem.model.growing_chunk import GrowingChunk
 from focusmem.model.injection import Place
 from focusmem.model.inputs import stack_rows
 from focusmem.model.lora import TARGETS, LoraConfig
-from toys import decision, evidence, make_policy
+from focusmem.model.policy import MemoryPolicy
+from focusmem.schemas import Turn
+from toys import decision, evidence, evidence_turns, make_config, make_policy
 
 
 def batch_of(backbone, prompts):
@@ -20,10 +26,11 @@ def batch_of(backbone, prompts):
 @torch.no_grad()
 def test_equals_peft_with_the_same_weights():
     ours, theirs = Backbone.toy(), Backbone.toy()
-    updates, switch = ours.add_lora(LoraConfig(rank=4, alpha=16, dropout=0.0))
+    attached = ours.add_lora(LoraConfig(rank=4, alpha=10, dropout=0.0))
+    updates, switch = attached.updates, attached.switch
     for update in updates.values():
         update.up_OR.normal_(std=0.3)
-    peft_config = PeftConfig(r=4, lora_alpha=16, target_modules=[target.split(".")[1] for target in TARGETS])
+    peft_config = PeftConfig(r=4, lora_alpha=10, target_modules=[target.split(".")[1] for target in TARGETS])
     theirs.model.model.language_model = get_peft_model(theirs.language_model, peft_config).base_model.model
     for name, update in updates.items():
         layer = theirs.language_model.get_submodule(name.replace("/", "."))
@@ -85,9 +92,50 @@ def test_forgetting_the_switch_in_recomputation_would_be_noticed(monkeypatch):
         training_gradients(is_checkpointed=True)
 
 
+def test_threads_have_a_switch_each():
+    policy = make_policy()
+    plain = policy.backbone.run(batch_of(policy.backbone, [decision(0)]))
+    with policy.encoder.switch.turned(True), ThreadPoolExecutor(1) as pool:
+        other = pool.submit(lambda: policy.backbone.run(batch_of(policy.backbone, [decision(0)]))).result()
+    assert torch.equal(other, plain)
+    copied = copy.deepcopy(policy)
+    assert copied.encoder.switch is not policy.encoder.switch
+
+
+def test_hooks_go_with_the_encoder():
+    backbone = Backbone.toy()
+    layer = backbone.language_model.layers[0].self_attn.q_proj
+    for _ in range(3):
+        policy = MemoryPolicy(backbone, make_config())
+        assert len(layer._forward_hooks) == 1
+        del policy
+        gc.collect()
+    assert len(layer._forward_hooks) == 0
+    assert backbone._switches == []
+
+
+@torch.no_grad()
+def test_checkpointing_does_not_touch_passes_with_a_cache():
+    """The library drops the cache when it recomputes; replies and growing chunks must not notice."""
+    policy = make_policy()
+    rows = policy.embed([decision(0), decision(1)])
+    opening, *events = evidence_turns(0, num_events=2)
+    before = policy.reply(rows)
+    policy.backbone.checkpoint_gradients()
+    with torch.enable_grad():
+        policy.target_logits(policy.embed([decision(0)], ["ok"]))  # a pass that does recompute
+    assert policy.reply(rows) == before
+    chunk = GrowingChunk(policy, [opening])
+    for event in events:
+        chunk.append([event])
+    grown = chunk.encoded([Turn("user", ("The record has 2 steps.",))])
+    torch.testing.assert_close(grown.summary_NE, policy.encode([evidence(0)])[0].summary_NE, rtol=1e-4, atol=1e-5)
+
+
 def test_dropout_acts_in_training_only():
     backbone = Backbone.toy()
-    updates, switch = backbone.add_lora(LoraConfig(rank=4, dropout=0.5))
+    attached = backbone.add_lora(LoraConfig(rank=4, dropout=0.5))
+    updates, switch = attached.updates, attached.switch
     for update in updates.values():
         torch.nn.init.normal_(update.up_OR)
     batch = batch_of(backbone, [decision(0)])

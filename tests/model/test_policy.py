@@ -6,6 +6,7 @@ import torch
 from focusmem.errors import ConfigError
 from focusmem.model.backbone import Backbone
 from focusmem.model.compressor import CompressorConfig
+from focusmem.model.generation import GenerationConfig, generate
 from focusmem.model.injection import Place
 from focusmem.model.inputs import stack_rows
 from focusmem.model.policy import MemoryPolicy
@@ -32,7 +33,10 @@ def test_closed_gates_are_the_plain_policy_bit_for_bit(dtype):
     hidden = plain.run(stack_rows(rows))
     wanted = [one[row.num_context - 1 : row.length - 1] for one, row in zip(hidden, rows, strict=True)]
     assert torch.equal(logits, plain.logits(torch.cat(wanted)))
-    assert policy.reply(policy.inject(rows, memory)) == policy.reply(rows)
+    asked = plain.embed([plain.tokenise(prompt) for prompt in prompts])
+    ids = generate(plain, asked, GenerationConfig(max_new_tokens=12))
+    replies = policy.reply(policy.inject(asked, memory), GenerationConfig(max_new_tokens=12))
+    assert replies == [plain.text_of(one) for one in ids]
 
 
 @torch.no_grad()
@@ -60,16 +64,38 @@ def test_batch_equals_one_by_one():
     prompts, records, places = three_decisions()
     items = policy.encode(records)
     rows = policy.embed(prompts, REPLIES)
-    together, targets, _ = policy(rows, items, places)
-    parts, ids = [], []
+    torch.nn.init.normal_(policy.gate.out.weight)  # so that trust differs from block to block
+    together, targets, _ = policy(rows, items, places, is_gated=False)
+    trust = policy.remember(rows, items, places).trust.logits_N
+    parts, ids, alone_trust = [], [], []
     for number, row in enumerate(rows):
         mine = [index for index, place in enumerate(places) if place.row == number]
         alone = [Place(0, places[index].role, places[index].rank) for index in mine]
-        logits, target, _ = policy([row], [items[index] for index in mine], alone)
+        own = [items[index] for index in mine]
+        logits, target, _ = policy([row], own, alone, is_gated=False)
         parts.append(logits)
         ids.append(target)
+        alone_trust += policy.remember([row], own, alone).trust.logits_N.tolist() if mine else []
     assert torch.equal(targets, torch.cat(ids))
     torch.testing.assert_close(together, torch.cat(parts), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(trust, torch.tensor(alone_trust), rtol=1e-3, atol=1e-3)
+
+
+@torch.no_grad()
+def test_reading_is_base_queries_plus_the_adapters_answer():
+    """`read` once more by hand, item by item, with the role and the state that belong to it."""
+    policy = make_policy()
+    prompts, records, places = three_decisions()
+    rows, items = policy.embed(prompts), policy.encode(records)
+    state = policy.state(rows)
+    blocks = policy.read(items, places, state)
+    for index, (item, place) in enumerate(zip(items, places, strict=True)):
+        role = torch.tensor([place.role])
+        vector = policy.compressor.role_vectors_RD[role]
+        residual = policy.readout(state[place.row][None], item.summary_NE, vector)
+        queries = policy.compressor.base_queries_RKH[role] + residual
+        expected = policy.compressor(queries, [item.evidence], role)
+        torch.testing.assert_close(blocks[index], expected[0], rtol=1e-4, atol=1e-5)
 
 
 @torch.no_grad()
@@ -162,7 +188,7 @@ def test_gradients_reach_all_of_the_memory_pathway_and_nothing_of_the_policy(sta
     logits, targets, memory = policy(rows, [items], places, generator=torch.Generator().manual_seed(2))
     assert all(memory.keep), "choose a seed that keeps every block, so that all of the pathway takes part"
     torch.nn.functional.cross_entropy(logits, targets).backward()
-    optimizer = torch.optim.SGD([p for part in policy.trained_parts().values() for p in part.parameters()], lr=0.1)
+    optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)  # of everything, the backbone included
     for part, module in policy.trained_parts().items():
         for name, parameter in module.named_parameters():
             assert parameter.grad is not None, f"{part}.{name}"
@@ -170,6 +196,17 @@ def test_gradients_reach_all_of_the_memory_pathway_and_nothing_of_the_policy(sta
     assert all(parameter.grad is None for parameter in policy.backbone.parameters())
     optimizer.step()
     assert all(torch.equal(tensor, before[name]) for name, tensor in policy.backbone.state_dict().items())
+
+
+def test_a_draw_that_keeps_nothing_still_trains():
+    policy = make_policy().train()
+    torch.nn.init.constant_(policy.gate.out.bias, -30.0)
+    prompts, records, places = three_decisions()
+    logits, targets, memory = policy(policy.embed(prompts, REPLIES), policy.encode(records), places)
+    assert not any(memory.keep)
+    torch.nn.functional.cross_entropy(logits, targets).backward()
+    missing = [name for name, p in policy.named_parameters() if p.requires_grad and p.grad is None]
+    assert missing == []
 
 
 def test_training_mode_leaves_the_backbone_alone():
@@ -217,6 +254,23 @@ def test_runs_in_bfloat16():
     assert logits.isfinite().all()
 
 
+@pytest.mark.parametrize("place", [Place(3, 0, 0), Place(-1, 0, 0), Place(0, 2, 0), Place(0, -1, 0)])
+def test_a_block_that_belongs_nowhere_is_refused(place):
+    policy = make_policy()
+    with pytest.raises(ValueError, match="not there"):
+        policy.remember(policy.embed([decision(0)]), policy.encode([evidence(0)]), [place])
+
+
+def test_a_row_with_a_reply_is_not_answered_again():
+    policy = make_policy()
+    with pytest.raises(ValueError, match="without replies"):
+        policy.reply(policy.embed([decision(0)], ["yes"]))
+
+
+def test_nothing_to_encode():
+    assert make_policy().encode([]) == []
+
+
 def test_items_and_places_must_match():
     policy = make_policy()
     with pytest.raises(ValueError, match="1 items but 2 places"):
@@ -236,4 +290,24 @@ def test_fingerprint_follows_the_weights_evidence_depends_on():
     assert changed != first
     with torch.no_grad():
         next(iter(policy.encoder.parameters())).mul_(2.0)
-    assert policy.fingerprint() not in (first, changed)
+    again = policy.fingerprint()
+    assert again not in (first, changed)
+    with torch.no_grad():
+        policy.compressor.norm_evidence.weight.mul_(2.0)
+    normed = policy.fingerprint()
+    assert normed != again
+    with torch.no_grad():
+        policy.backbone.language_model.layers[0].mlp.up_proj.weight.mul_(2.0)
+    assert policy.fingerprint() != normed, "evidence depends on the backbone too"
+
+
+def test_fingerprint_notices_a_fused_optimizer():
+    """Fused steps leave a tensor's version alone; going through training mode makes it look again."""
+    policy = make_policy()
+    first = policy.fingerprint()
+    optimizer = torch.optim.AdamW([policy.compressor.w_key.weight], lr=0.1, fused=True)
+    policy.train()
+    policy.compressor.w_key.weight.sum().backward()
+    optimizer.step()
+    assert policy.fingerprint() != first
+    assert policy.eval().fingerprint() != first

@@ -120,9 +120,7 @@ class ChromiumPool:
     async def process(self, allowed: tuple[str, ...]) -> ChromiumProcess:
         """A living process for this allow-list; those of other lists that nobody uses are closed."""
         async with self._lock:
-            for other, process in list(self._processes.items()):
-                if not process.is_alive or (other != allowed and process.num_users == 0):
-                    await self._processes.pop(other).close()
+            await self._clear_out(allowed)
             if allowed not in self._processes:
                 self._driver = self._driver or await async_playwright().start()
                 self._processes[allowed] = await ChromiumProcess.start(self._driver, allowed)
@@ -133,9 +131,21 @@ class ChromiumPool:
             for process in self._processes.values():
                 await process.close()
             self._processes.clear()
-            driver, self._driver = self._driver, None
-            if driver is not None:
-                with suppress(PlaywrightError):
+            await self._stop_driver()
+
+    async def _clear_out(self, wanted: tuple[str, ...]) -> None:
+        has_died = any(not process.is_alive for process in self._processes.values())
+        for allowed, process in list(self._processes.items()):
+            if not process.is_alive or (allowed != wanted and process.num_users == 0):
+                await self._processes.pop(allowed).close()
+        if has_died and not self._processes:
+            await self._stop_driver()  # perhaps it was the driver that died, and took the browser with it
+
+    async def _stop_driver(self) -> None:
+        driver, self._driver = self._driver, None
+        if driver is not None:
+            with suppress(PlaywrightError, TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
                     await driver.stop()
 
 

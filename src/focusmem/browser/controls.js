@@ -93,5 +93,5 @@ async (fontsMs) => {
   }
   let focused = document.activeElement;
   while (focused?.shadowRoot?.activeElement) focused = focused.shadowRoot.activeElement;
-  return { title: document.title.toWellFormed(), hasFocus: Boolean(focused && isEditable(focused)), controls };
+  return { title: String(document.title).toWellFormed(), hasFocus: Boolean(focused && isEditable(focused)), controls };
 }

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 _CONTROLS: Final = (files("focusmem.browser") / "controls.js").read_text()
 _FONTS_MS: Final = 1_000
-_FILL_MS: Final = 1_000
+_FILL_MS: Final = 500
 _WITHIN_THE_PAGE: Final = ("sameDocument", "historySameDocument")
 # Long enough for the page to act on what was just done to it, when it does so at once.
 _REACTION: Final = "() => new Promise((resolve) => setTimeout(resolve, 20))"
@@ -43,6 +43,7 @@ _FOCUSED: Final = """() => {
     element?.scrollIntoView({ block: "nearest", behavior: "instant" });
     return element;
 }"""
+_WORLD: Final = "focusmem"
 # What stands in the middle of the view scrolls, or else the page: a long list in a window of its own comes first.
 _SCROLL: Final = """(pixels) => {
     let element = document.elementFromPoint(innerWidth / 2, innerHeight / 2);
@@ -105,21 +106,20 @@ class Tab:
         except PlaywrightError as error:
             if "interrupted by another navigation" in error.message:
                 return
-            code = re.search(r"net::(\w+)", error.message)
-            if code is None:
+            reason = re.search(r"net::(\w+)|Download is starting", error.message)
+            if reason is None:
                 raise
-            self._failure = self._failure or code[1]
+            self._failure = self._failure or reason[1] or "it is a file to download"
 
     async def click(self, x: int, y: int) -> None:
         await self._page.mouse.click(x, y)
 
     async def fill_focused(self, text: str) -> str | None:
         """Replace what stands in the focused field; returns why that was not possible."""
-        handle = await self._page.evaluate_handle(_FOCUSED)
-        element = handle.as_element()
-        if element is None:
-            return "The field does not take the focus."
         try:
+            element = (await self._page.evaluate_handle(_FOCUSED)).as_element()
+            if element is None:
+                return "The field does not take the focus."
             await _fill(element, text)
         except PlaywrightError as error:
             if not self.is_alive:
@@ -128,7 +128,7 @@ class Tab:
         return None
 
     async def scroll(self, pixels: int) -> None:
-        await self._page.evaluate(_SCROLL, pixels)
+        await self._evaluate(_SCROLL, pixels)
 
     async def press(self, key: str) -> None:
         await self._page.keyboard.press(key)
@@ -143,7 +143,7 @@ class Tab:
     async def look(self) -> Look:
         while True:
             try:
-                found = await self._page.evaluate(_CONTROLS, _FONTS_MS)
+                found = await self._evaluate(_CONTROLS, _FONTS_MS)
                 break
             except PlaywrightError as error:
                 if not _is_about_navigation(error):
@@ -157,6 +157,22 @@ class Tab:
         # Not Playwright's own: it first waits for fonts, without end when one never comes.
         reply = await self._session.send("Page.captureScreenshot", {"format": "png"})
         return Screenshot.from_png(base64.b64decode(reply["data"]))
+
+    async def _evaluate(self, function: str, *arguments: object) -> Any:
+        """Run a function in a world beside the page's own scripts, which can neither see nor mislead it."""
+        world = {"frameId": self._main_frame, "worldName": _WORLD}
+        context = await self._session.send("Page.createIsolatedWorld", world)
+        call = {
+            "functionDeclaration": function,
+            "executionContextId": context["executionContextId"],
+            "arguments": [{"value": argument} for argument in arguments],
+            "awaitPromise": True,
+            "returnByValue": True,
+        }
+        reply = await self._session.send("Runtime.callFunctionOn", call)
+        if "exceptionDetails" in reply:
+            raise PlaywrightError(f"The page could not be read: {reply['exceptionDetails'].get('text')}")
+        return reply["result"].get("value")
 
     # Coming to rest.
 
@@ -176,7 +192,7 @@ class Tab:
 
     async def _react(self) -> None:
         with suppress(PlaywrightError):  # when the page is already on its way out
-            await self._page.evaluate(_REACTION)
+            await self._evaluate(_REACTION)
 
     async def _wait_until_loaded(self) -> None:
         await self._arrived.wait()
@@ -288,7 +304,8 @@ def _is_own_navigation(request: Request, page: Page) -> bool:
 
 
 def _is_about_navigation(error: PlaywrightError) -> bool:
-    return "context was destroyed" in error.message or "because of a navigation" in error.message
+    signs = ("context was destroyed", "Cannot find context", "navigated or closed", "No frame", "Frame with the given")
+    return any(sign in error.message for sign in signs)
 
 
 def _first_line(error: PlaywrightError) -> str:

@@ -46,11 +46,12 @@ def readout(
         working_tokens=working_tokens,
     )
     figures = measure_readout(config)
-    write_whole(out, json_module.dumps(figures, indent=2).encode())
+    # Shown first: a folder that cannot be written must not lose the figures.
     if json:
         print_json(figures)
     else:
         _show(figures, out)
+    write_whole(out, json_module.dumps(figures, indent=2).encode())
 
 
 def _show(figures: dict[str, Any], out: Path) -> None:

@@ -40,7 +40,12 @@ class ReadoutCostConfig:
     def __post_init__(self) -> None:
         if self.dtype not in ("float32", "bfloat16"):
             raise ConfigError(f"dtype is '{self.dtype}'; choose float32 or bfloat16.")
-        device = torch.device(self.device)
+        try:
+            device = torch.device(self.device)
+        except RuntimeError as error:
+            raise ConfigError(f"device is '{self.device}'; use cpu or cuda.") from error
+        if device.type not in ("cpu", "cuda"):
+            raise ConfigError(f"device is '{self.device}'; use cpu or cuda.")
         if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
             raise ConfigError(f"device is '{self.device}', but torch sees no such GPU here; use --device cpu.")
         for name in ("width", "num_items_each", "episodic_tokens", "working_tokens", "num_repeats"):
@@ -74,7 +79,7 @@ def measure_readout(config: ReadoutCostConfig) -> dict[str, Any]:
     return {
         "config": asdict(config),
         "torch": torch.__version__,
-        "device_name": torch.cuda.get_device_name() if config.device.startswith("cuda") else "cpu",
+        "device_name": torch.cuda.get_device_name(config.device) if config.device.startswith("cuda") else "cpu",
         "num_threads": torch.get_num_threads(),
         "median_s": median_s,
         "fastest_s": {way: min(values) for way, values in times.items()},
@@ -109,6 +114,7 @@ def _seconds(call: Callable[[], Tensor], device: str) -> float:
         start = time.perf_counter()
         call()
         return time.perf_counter() - start
+    torch.cuda.set_device(device)
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     torch.cuda.synchronize()
     begin.record()

@@ -49,7 +49,7 @@ span, input {{ font-family: Lab; font-kerning: none; font-variant-ligatures: non
 svg {{ left: 0; top: 0; }}
 a {{ outline-offset: 1px; }}
 input {{ border: 0; background: none; outline: none; caret-color: transparent; color: rgb{FIELD_TEXT};
-  font-size: {FIELD_FONT.size}px; line-height: {FIELD_FONT.line_height}px; }}
+  font-size: {FIELD_FONT.size}px; padding: 0 {FIELD_PADDING}px; }}
 """
 
 CONTENT_SECURITY_POLICY: Final = "; ".join(
@@ -137,10 +137,8 @@ def _control(control: Control) -> str:
     # Out of the tab order: the session knows no focus but that of fields.
     place = f'tabindex="-1" style="{_place(control.box)}'
     if control.kind == "field":
-        above = (control.box.height - FIELD_FONT.line_height) // 2
-        below = control.box.height - FIELD_FONT.line_height - above
-        padding = f"padding: {above}px {FIELD_PADDING}px {below}px"
-        return f'<input type="text" autocomplete="off" {name} data-leads="{href}" {place}; {padding}">'
+        line = f"line-height: {control.box.height}px"
+        return f'<input type="text" autocomplete="off" {name} data-leads="{href}" {place}; {line}">'
     role = 'role="button" ' if control.kind == "button" else ""
     return f'<a {role}{name} href="{href}" {place}"></a>'
 

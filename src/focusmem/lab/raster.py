@@ -61,16 +61,14 @@ def _draw_shape(canvas: ImageDraw.ImageDraw, shape: Shape, scroll: int) -> None:
 
 def _draw_typed(image: Image.Image, field: Control, text: str, scroll: int, *, is_focused: bool) -> None:
     """Text in a field; of a long one, a browser shows the end while one types and the beginning afterwards."""
-    box = field.box
-    top = box.top - scroll + (box.height - FIELD_FONT.line_height) // 2
+    box, mask = field.box, _mask(text, FIELD_FONT)
+    top = box.top - scroll + FIELD_FONT.baseline_in(box.height) - FIELD_FONT.baseline
     if not text or not -FIELD_FONT.line_height < top < VIEW_HEIGHT:
         return
-    mask = _mask(text, FIELD_FONT)
-    too_long = mask.width - 2 * _OVERHANG - (box.width - 2 * FIELD_PADDING)
-    start = max(0, too_long) if is_focused else 0
-    # The padding scrolls along: text is cut off at the field's edge, not where it begins.
-    inside = (start + _OVERHANG - FIELD_PADDING, 0, start + _OVERHANG - FIELD_PADDING + box.width, mask.height)
-    image.paste(FIELD_TEXT, (box.left, top), mask.crop(inside))
+    room = box.width - 2 * FIELD_PADDING
+    hidden = max(0, mask.width - 2 * _OVERHANG - room) if is_focused else 0
+    start = hidden + _OVERHANG
+    image.paste(FIELD_TEXT, (box.left + FIELD_PADDING, top), mask.crop((start, 0, start + room, mask.height)))
 
 
 @lru_cache(maxsize=50_000)

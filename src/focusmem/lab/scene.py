@@ -69,9 +69,13 @@ class Font:
 
     @property
     def baseline(self) -> int:
-        """Where letters stand in their line; rounded as browsers do, so that both views agree to the pixel."""
+        """Where letters stand in their line, from its top."""
+        return self.baseline_in(self.line_height)
+
+    def baseline_in(self, height: int) -> int:
+        """The same for a line of another height; rounded as browsers do, so that both views agree to the pixel."""
         ascent, descent = round(_ASCENT * self.size), round(_DESCENT * self.size)
-        return (self.line_height - ascent - descent) // 2 + ascent
+        return (height - ascent - descent) // 2 + ascent
 
     @property
     def space(self) -> int:

@@ -8,6 +8,8 @@ that to the library's `forward`, which finds image positions in token ids and so
 import copy
 import hashlib
 import json
+import re
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
+from safetensors import SafetensorError
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor, nn
 from transformers import AutoTokenizer, DynamicCache, PreTrainedTokenizerFast, Qwen3VLConfig
@@ -26,9 +29,11 @@ from focusmem.errors import BackboneError, ConfigError
 from focusmem.model.chat import SPECIAL_TOKENS, ChatTokenizer
 from focusmem.model.images import ImageConfig, prepare_image
 from focusmem.model.inputs import Batch, Row, TokenRow, text_and_image_positions
-from focusmem.model.lora import LoraConfig, LoraSwitch, attach_lora
+from focusmem.model.lora import AttachedLora, LoraConfig, LoraSwitch, attach_lora
 from focusmem.model.sizes import HUB_IDS, TOY, architecture, toy_architecture
 from focusmem.schemas import Prompt, Screenshot
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,46 @@ class VisionFeatures:
     grid: tuple[int, int]
     """Rows and columns of tokens."""
 
+    @property
+    def num_bytes(self) -> int:
+        return self.main_VD.nbytes + self.deep_LVD.nbytes
+
+
+class PictureMemory:
+    """Features of screenshots by digest and state of the tower, the most recently used up to a number of bytes."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes, self.num_bytes = limit_bytes, 0
+        self._features: OrderedDict[Any, VisionFeatures] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Any) -> VisionFeatures | None:
+        with self._lock:
+            if key in self._features:
+                self._features.move_to_end(key)
+            return self._features.get(key)
+
+    def put(self, key: Any, features: VisionFeatures) -> None:
+        with self._lock:
+            if key not in self._features:
+                self._features[key] = features
+                self.num_bytes += features.num_bytes
+            while self.num_bytes > self.limit_bytes:
+                _, oldest = self._features.popitem(last=False)
+                self.num_bytes -= oldest.num_bytes
+
+    def clear(self) -> None:
+        with self._lock:
+            self._features.clear()
+            self.num_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._features)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "PictureMemory":
+        """A copied backbone looks for itself."""
+        return PictureMemory(self.limit_bytes)
+
 
 class Backbone(nn.Module):
     """A frozen Qwen3-VL with its tokenizer, and the one code path by which everything runs through it."""
@@ -64,15 +109,15 @@ class Backbone(nn.Module):
         images: ImageConfig,
         *,
         name: str,
-        num_remembered_pictures: int = 64,
+        picture_memory_bytes: int = 2 * 2**30,
     ) -> None:
         super().__init__()
         self.model = model.requires_grad_(False).eval()
         self.chat = ChatTokenizer(tokenizer, images, name=name)
         self.images, self.name = images, name
+        self.pictures = PictureMemory(picture_memory_bytes)
         self._switches: list[LoraSwitch] = []
-        self._pictures: OrderedDict[str, VisionFeatures] = OrderedDict()
-        self._num_remembered_pictures = num_remembered_pictures
+        self._recomputes_blocks = False
 
     # Where a backbone comes from
 
@@ -87,26 +132,31 @@ class Backbone(nn.Module):
     ) -> Self:
         """A checkpoint by local folder, hub id or short name such as `qwen3-vl-8b`."""
         place = HUB_IDS.get(str(source), str(source))
-        if not Path(place).is_dir() and place.count("/") != 1:
+        if not Path(place).is_dir() and not _HUB_ID.fullmatch(place):
             raise BackboneError(
                 f"Unknown backbone '{source}': it is not a folder, not a hub id like owner/name, and not one of "
                 f"{', '.join(HUB_IDS)}."
             )
         try:
-            model = Qwen3VL.from_pretrained(
-                place, dtype=dtype, revision=revision, attn_implementation="sdpa", device_map=None
+            _check_kind(place, revision)
+            model, report = Qwen3VL.from_pretrained(
+                place, dtype=dtype, revision=revision, attn_implementation="sdpa", output_loading_info=True
             )
             tokenizer = AutoTokenizer.from_pretrained(place, revision=revision).backend_tokenizer
             processor = Qwen2VLImageProcessorPil.from_pretrained(place, revision=revision)
-        except (OSError, ValueError, KeyError) as error:
-            reason = str(error).strip().splitlines()[0]
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise BackboneError(f"Could not load the backbone '{source}': {reason}") from error
+        # The library fills gaps with random weights and only warns; a policy with holes must not act.
+        gaps = sorted({*report["missing_keys"], *(str(key) for key in report["mismatched_keys"])})
+        if gaps:
+            raise BackboneError(
+                f"The backbone '{source}' is incomplete: {len(gaps)} weights such as {gaps[0]} are missing."
+            )
         return cls(model.to(device), tokenizer, _image_config(processor), name=str(source))
 
     @classmethod
-    def from_sizes(
-        cls, sizes: dict[str, Any], tokenizer: Tokenizer, images: ImageConfig, *, name: str
-    ) -> Self:
+    def from_sizes(cls, sizes: dict[str, Any], tokenizer: Tokenizer, images: ImageConfig, *, name: str) -> Self:
         """The architecture at any size, with fresh weights; `sizes` are arguments of the library's config."""
         model = Qwen3VL._from_config(Qwen3VLConfig(**sizes), attn_implementation="sdpa", dtype=torch.float32)
         return cls(model, tokenizer, images, name=name)
@@ -116,9 +166,7 @@ class Backbone(nn.Module):
         """The same architecture with random weights, for tests and for trying things out."""
         tokenizer = byte_tokenizer()
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-        sizes = toy_architecture(
-            vocab_size=len(vocabulary), special_ids=vocabulary, width=width, num_layers=num_layers
-        )
+        sizes = toy_architecture(vocab_size=len(vocabulary), special_ids=vocabulary, width=width, num_layers=num_layers)
         images = ImageConfig(min_pixels=32 * 32, max_pixels=1024 * 1024)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -128,8 +176,14 @@ class Backbone(nn.Module):
     @classmethod
     def outline(cls, name: str) -> Self:
         """A published size, or a local checkpoint's, without weights (meta tensors): enough to count, not to run."""
-        is_folder = Path(name).is_dir()
-        config = Qwen3VLConfig.from_pretrained(name) if is_folder else Qwen3VLConfig(**architecture(name))
+        if name not in HUB_IDS and Path(name).is_dir():
+            try:
+                _check_kind(name, None)
+                config = Qwen3VLConfig.from_pretrained(name)
+            except (OSError, ValueError) as error:
+                raise BackboneError(f"{name} holds no Qwen3-VL config: {str(error).splitlines()[0]}") from error
+        else:
+            config = Qwen3VLConfig(**architecture(name))
         with torch.device("meta"):
             model = Qwen3VL._from_config(config, attn_implementation="sdpa", dtype=torch.bfloat16)
         return cls(model, byte_tokenizer(), ImageConfig(), name=name)
@@ -183,7 +237,7 @@ class Backbone(nn.Module):
         for name, tensor in sorted(self.model.state_dict().items()):
             flat = tensor.reshape(-1)
             # A sample of each tensor tells checkpoints apart; rounded, so that loading in another precision does not.
-            picked = flat[:: max(1, flat.numel() // 64)].to(torch.bfloat16).float().cpu()
+            picked = flat[:: max(1, flat.numel() // 1024)].to(torch.bfloat16).float().cpu()
             weights.update(f"{name}{tuple(tensor.shape)}".encode() + picked.numpy().tobytes())
         vocabulary = sorted(self.chat.tokenizer.get_vocab(with_added_tokens=True).items())
         weights.update(json.dumps([vocabulary, asdict(self.images)]).encode())
@@ -212,15 +266,21 @@ class Backbone(nn.Module):
 
     def see(self, pictures: Sequence[Screenshot]) -> list[VisionFeatures]:
         """Features of screenshots, computed once each and remembered for the next prompt that shows them."""
-        missing = {picture.digest: picture for picture in pictures if picture.digest not in self._pictures}
-        for digest, features in zip(missing, self._look_at(list(missing.values())), strict=True):
-            self._pictures[digest] = features
-        seen = [self._pictures[picture.digest] for picture in pictures]
+        tower = self.model.model.visual
+        # Other weights or another precision would give other features.
+        state = (self.dtype, self.device, sum(parameter._version for parameter in tower.parameters()))
+        found: dict[str, VisionFeatures] = {}
+        missing: dict[str, Screenshot] = {}
         for picture in pictures:
-            self._pictures.move_to_end(picture.digest)
-        while len(self._pictures) > self._num_remembered_pictures:
-            self._pictures.popitem(last=False)
-        return seen
+            remembered = self.pictures.get((picture.digest, state))
+            if remembered is None:
+                missing[picture.digest] = picture
+            else:
+                found[picture.digest] = remembered
+        for digest, features in zip(missing, self._look_at(list(missing.values())), strict=True):
+            self.pictures.put((digest, state), features)
+            found[digest] = features
+        return [found[picture.digest] for picture in pictures]
 
     @torch.no_grad()
     def embed(self, rows: Sequence[TokenRow]) -> list[Row]:
@@ -249,14 +309,18 @@ class Backbone(nn.Module):
         patches = [prepare_image(picture.image(), self.images) for picture in pictures]
         grids = torch.tensor([[1, *one.grid] for one in patches], device=self.device)
         pixels = torch.cat([torch.from_numpy(one.values_PF) for one in patches]).to(self.device, self.dtype)
-        with torch.no_grad():
+        with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
             out = self.model.model.visual(pixels, grid_thw=grids)
         merge = self.images.merge_size
         token_grids = [(one.grid[0] // merge, one.grid[1] // merge) for one in patches]
         sizes = [rows * columns for rows, columns in token_grids]
         mains = out.pooler_output.split(sizes)
         deeps = torch.split(torch.stack(list(out.deepstack_features)), sizes, dim=1)
-        return [VisionFeatures(*parts) for parts in zip(mains, deeps, token_grids, strict=True)]
+        # Copies: a view of one picture would keep the features of all of them alive.
+        return [
+            VisionFeatures(main.clone(), deep.clone(), grid)
+            for main, deep, grid in zip(mains, deeps, token_grids, strict=True)
+        ]
 
     # Vectors through
 
@@ -274,6 +338,10 @@ class Backbone(nn.Module):
         """
         has_pictures = bool(batch.deep_LVD.shape[1])
         mask_BT = batch.mask_BS if past_mask_BP is None else torch.cat([past_mask_BP, batch.mask_BS], dim=1)
+        # The library drops the cache when it recomputes blocks, so blocks are in that mode only where they may be.
+        is_recomputing = self._recomputes_blocks and torch.is_grad_enabled() and cache is None
+        if self.language_model.training != is_recomputing:
+            self.language_model.train(is_recomputing)
         stack = self.language_model if num_layers is None else self._first_layers(num_layers)
         out = stack(
             inputs_embeds=batch.embeds_BSD,
@@ -305,20 +373,28 @@ class Backbone(nn.Module):
 
     # LoRA and gradient checkpointing on shared weights
 
-    def add_lora(self, config: LoraConfig) -> tuple[nn.ModuleDict, LoraSwitch]:
+    def add_lora(self, config: LoraConfig) -> AttachedLora:
         """Low-rank updates on every linear of the text blocks, and the switch that turns them on."""
-        switch = LoraSwitch()
-        self._switches.append(switch)
         layers = self.language_model.layers
         assert isinstance(layers, nn.ModuleList)
-        return attach_lora(layers, config, switch), switch
+        attached = attach_lora(layers, config)
+        self._switches.append(attached.switch)
+        return attached
+
+    def remove_lora(self, attached: AttachedLora) -> None:
+        for handle in attached.handles:
+            handle.remove()
+        self._switches = [switch for switch in self._switches if switch is not attached.switch]
 
     def checkpoint_gradients(self) -> None:
-        """Recompute text blocks in the backward pass instead of keeping their activations."""
+        """Recompute text blocks in the backward pass instead of keeping their activations.
+
+        Passes without a gradient, or with a cache, are not affected.
+        """
         self.language_model.gradient_checkpointing_enable(  # type: ignore[operator]
             gradient_checkpointing_kwargs={"use_reentrant": False, "context_fn": self._recompute_contexts}
         )
-        self.language_model.train()  # the library checkpoints in training mode only; there is no dropout in the base
+        self._recomputes_blocks = True
 
     def _recompute_contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         """Called when a block runs forward: its recomputation must see the switches as they are now."""
@@ -338,6 +414,13 @@ class _SwitchesAsNow:
 
     def __exit__(self, *error: object) -> None:
         self._entered.close()
+
+
+def _check_kind(place: str, revision: str | None) -> None:
+    """Refuse what the library would load with a warning: a checkpoint of another architecture."""
+    fields, _ = Qwen3VLConfig.get_config_dict(place, revision=revision)
+    if fields.get("model_type") != "qwen3_vl":
+        raise ValueError(f"its config says '{fields.get('model_type')}', not 'qwen3_vl'.")
 
 
 def byte_tokenizer() -> Tokenizer:

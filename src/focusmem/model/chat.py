@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from tokenizers import Tokenizer
 
-from focusmem.errors import BackboneError
+from focusmem.errors import BackboneError, ConfigError
 from focusmem.model.images import ImageConfig, fitted_size
 from focusmem.model.inputs import TokenRow
 from focusmem.schemas import Prompt, Screenshot, Turn
@@ -38,6 +38,8 @@ class ChatTokenizer:
         With `reply` the answer follows as the target. With `is_complete` nothing follows: the prompt is something to
         read, not to answer.
         """
+        if not prompt:
+            raise ConfigError("A prompt needs at least one turn.")
         ids = [token for turn in prompt for token in self.turn_ids(turn)]
         if not is_complete:
             ids += self.opening_ids("assistant")

@@ -40,6 +40,8 @@ class Checkpoint:
     policy_backbone: BackboneIdentity
     encoder_backbone: BackboneIdentity
     weights_sha256: str
+    dtype: str
+    """The precision the memory was in; it acts in the same again."""
     notes: Mapping[str, Any] = field(default_factory=dict)
     """Whatever the trainer wants to say: stage, step, command, metrics."""
 
@@ -61,6 +63,7 @@ class Checkpoint:
             policy_backbone=policy.backbone.identity(),
             encoder_backbone=policy.encoder.backbone.identity(),
             weights_sha256=sha256_hex(data),
+            dtype=str(policy.compressor.w_in.weight.dtype).removeprefix("torch."),
             notes=dict(notes or {}),
         )
         with whole_folder(folder, replace=replace) as partial:
@@ -90,6 +93,7 @@ class Checkpoint:
                 policy_backbone=BackboneIdentity(**card["policy_backbone"]),
                 encoder_backbone=BackboneIdentity(**card["encoder_backbone"]),
                 weights_sha256=card["weights_sha256"],
+                dtype=card["dtype"],
                 notes=card["notes"],
             )
         except (KeyError, TypeError) as error:
@@ -99,13 +103,14 @@ class Checkpoint:
         """The stored memory on its backbone, ready to act."""
         self._check_backbones(backbone, encoder_backbone or backbone)
         policy = MemoryPolicy(backbone, self.config, encoder_backbone=encoder_backbone)
+        policy.convert(getattr(torch, self.dtype))
         self.load_into(policy)
         return policy.eval()
 
     def load_into(self, policy: MemoryPolicy) -> None:
         """Replace a policy's memory weights by the stored ones; refuse unless they belong there."""
         self._check_backbones(policy.backbone, policy.encoder.backbone)
-        self._check_config(policy.config)
+        self._check_config(policy)
         state = self._weights()
         own = policy.trained_state()
         if set(state) != set(own):
@@ -147,8 +152,10 @@ class Checkpoint:
                     "Load the very same backbone, or train the memory again."
                 )
 
-    def _check_config(self, given: MemoryConfig) -> None:
-        stored, wanted = _flat(config_to_dict(self.config)), _flat(config_to_dict(given))
+    def _check_config(self, policy: MemoryPolicy) -> None:
+        stored, wanted = _flat(config_to_dict(self.config)), _flat(config_to_dict(policy.config))
+        for fields in (stored, wanted):  # no width means the policy's
+            fields["compressor.width"] = fields["compressor.width"] or policy.backbone.width
         for name, value in stored.items():
             if name not in _FREE_FIELDS and wanted[name] != value:
                 raise CheckpointError(
@@ -164,6 +171,7 @@ class Checkpoint:
             "policy_backbone": asdict(self.policy_backbone),
             "encoder_backbone": asdict(self.encoder_backbone),
             "weights_sha256": self.weights_sha256,
+            "dtype": self.dtype,
             "notes": dict(self.notes),
         }
         return json.dumps(card, indent=2, allow_nan=False).encode()

@@ -154,9 +154,10 @@ class Compressor(nn.Module):
         absorbed = [group for group in evidence if isinstance(group, Features) and group.is_absorbed]
         if len(absorbed) == len(evidence):
             return partial(self._attend_absorbed, evidence=absorbed)
-        projected = [group for group in evidence if isinstance(group, KeysValues)]
-        if len(projected) < len(evidence):  # project at every refinement, as the equations are written
+        if any(isinstance(group, Features) and not group.is_absorbed for group in evidence):
+            # Project at every refinement, as the equations are written.
             return lambda queries_NAKX: self._attention_over([self._projected(one) for one in evidence])(queries_NAKX)
+        projected = [self._projected(group) for group in evidence]
         if all(_is_kept_on_gpu(group) for group in projected):
             from focusmem.model.ragged_attention import RaggedItems
 

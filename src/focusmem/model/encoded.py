@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from focusmem.model.compressor import Evidence, KeysValues
@@ -29,14 +30,18 @@ class EncodedItems:
         return mask_NT.any(dim=-1)
 
     def split(self, lengths: Sequence[int]) -> list["EncodedItems"]:
-        """Each item on its own, cut to its length. Views; clone before keeping one of them for long."""
+        """Each item on its own, cut to its length. Copies: a view would keep the whole group alive."""
         return [self._one(index, length) for index, length in enumerate(lengths)]
 
     def _one(self, index: int, length: int) -> "EncodedItems":
         one, evidence = slice(index, index + 1), self.evidence
         if isinstance(evidence, KeysValues):
             keys, values = evidence.keys_NATX[one, :, :length], evidence.values_NATX[one, :, :length]
-            alone: Evidence = KeysValues(keys.contiguous(), values.contiguous(), None)
+            alone: Evidence = KeysValues(_copied(keys), _copied(values), None)
         else:
-            alone = replace(evidence, features_NTH=evidence.features_NTH[one, :length], mask_NT=None)
-        return EncodedItems(alone, self.summary_NE[one])
+            alone = replace(evidence, features_NTH=_copied(evidence.features_NTH[one, :length]), mask_NT=None)
+        return EncodedItems(alone, self.summary_NE[one].clone())
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    return tensor.clone(memory_format=torch.contiguous_format)

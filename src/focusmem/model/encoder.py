@@ -3,6 +3,7 @@
 Shapes: B items, S positions, E encoder width.
 """
 
+import weakref
 from typing import Any
 
 from torch import Tensor, nn
@@ -17,7 +18,10 @@ class EvidenceEncoder(nn.Module):
 
     def __init__(self, backbone: Backbone, config: LoraConfig) -> None:
         super().__init__()
-        self.updates, self.switch = backbone.add_lora(config)
+        attached = backbone.add_lora(config)
+        self.updates, self.switch = attached.updates, attached.switch
+        # When the encoder goes, so do its hooks: several memories may be tried on one backbone.
+        weakref.finalize(self, backbone.remove_lora, attached)
         self._shared = (backbone,)  # in a tuple, so that the backbone is not counted as a part of the encoder
 
     @property

@@ -7,11 +7,12 @@ precision, so another checkpoint can never read a stale one.
 import hashlib
 import json
 import logging
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from safetensors import SafetensorError
@@ -30,6 +31,7 @@ Precision = Literal["exact", "bfloat16", "int8"]
 
 _log = logging.getLogger(__name__)
 _INT8_MAX = 127
+_SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +48,13 @@ class CacheConfig:
     """Missing items are encoded together up to this many tokens, padding included."""
 
     def __post_init__(self) -> None:
-        if self.precision not in ("exact", "bfloat16", "int8"):
-            raise ConfigError(f"CacheConfig.precision is '{self.precision}'; choose exact, bfloat16 or int8.")
+        for name, kind in (("form", EvidenceForm), ("precision", Precision)):
+            if getattr(self, name) not in get_args(kind):
+                raise ConfigError(f"CacheConfig.{name} is '{getattr(self, name)}'; choose one of {get_args(kind)}.")
+        if self.folder is not None and not isinstance(self.folder, Path):
+            raise ConfigError(f"CacheConfig.folder is a {type(self.folder).__name__}; pass a pathlib.Path.")
+        if self.max_batch_tokens < 1:
+            raise ConfigError(f"CacheConfig.max_batch_tokens is {self.max_batch_tokens}; it must be at least 1.")
         if self.memory_limit_bytes < 0:
             raise ConfigError(f"CacheConfig.memory_limit_bytes is {self.memory_limit_bytes}; it cannot be negative.")
 
@@ -72,9 +79,17 @@ class EvidenceCache:
         self.counts = CacheCounts()
         self.num_bytes = 0
         self._entries: OrderedDict[tuple[str, str], dict[str, Tensor]] = OrderedDict()
+        self._unwritten: set[tuple[str, str]] = set()
+        self._lock = threading.RLock()
 
     def fetch(self, prompts: Sequence[Prompt]) -> list[EncodedItems]:
         """One encoded item per raw serialisation, in order."""
+        if self.policy.training:
+            raise RuntimeError("kept evidence must not depend on dropout; call policy.eval() before using the cache")
+        with self._lock:
+            return self._fetch(prompts)
+
+    def _fetch(self, prompts: Sequence[Prompt]) -> list[EncodedItems]:
         digests = [prompt_digest(prompt) for prompt in prompts]
         context = self._context()
         # Held here as well, so that an item evicted while others arrive is still handed out.
@@ -88,19 +103,25 @@ class EvidenceCache:
                 missing[digest] = prompt
             else:
                 found[digest] = entry
+        failure: StorageError | None = None
         for digest, entry in self._encode(missing):
-            self._keep(digest, context, entry)
             found[digest] = entry
-        # Only now: a full disk must not lose what has just been encoded.
-        for digest in missing:
-            self._to_disk(digest, context, found[digest])
+            self._keep(digest, context, entry)
+            failure = self._to_disk(digest, context, entry) or failure
+        for digest, entry in found.items():
+            if (digest, context) in self._unwritten and digest not in missing:
+                failure = self._to_disk(digest, context, entry) or failure
+        if failure is not None:  # only now: a full disk must not lose what has been encoded
+            raise failure
         return [self._restored(found[digest]) for digest in digests]
 
     def forget(self, prompt: Prompt) -> None:
         """Remove an item from memory and from disk, for every checkpoint, form and precision."""
         digest = prompt_digest(prompt)
-        for key in [key for key in self._entries if key[0] == digest]:
-            self.num_bytes -= _size(self._entries.pop(key))
+        with self._lock:
+            for key in [key for key in self._entries if key[0] == digest]:
+                self.num_bytes -= _size(self._entries.pop(key))
+                self._unwritten.discard(key)
         if self.config.folder is not None:
             for path in self._paths(digest):
                 path.unlink(missing_ok=True)
@@ -118,7 +139,8 @@ class EvidenceCache:
         self._entries[digest, context] = entry
         self.num_bytes += _size(entry)
         while self.num_bytes > self.config.memory_limit_bytes:
-            _, evicted = self._entries.popitem(last=False)
+            key, evicted = self._entries.popitem(last=False)
+            self._unwritten.discard(key)
             self.num_bytes -= _size(evicted)
             self.counts.num_evicted += 1
 
@@ -135,7 +157,7 @@ class EvidenceCache:
         except OSError as error:
             raise StorageError(f"Could not read the cache entry {path}: {error.strerror}.") from error
         tensors = _checked(data)
-        if tensors is None:
+        if tensors is None or not self._part_names() <= set(tensors):
             _log.warning("cache entry %s is damaged; its item is encoded again", path)
             self.counts.num_corrupt += 1
             path.unlink(missing_ok=True)
@@ -145,10 +167,24 @@ class EvidenceCache:
         self._keep(digest, context, entry)
         return entry
 
-    def _to_disk(self, digest: str, context: str, entry: dict[str, Tensor]) -> None:
+    def _to_disk(self, digest: str, context: str, entry: dict[str, Tensor]) -> StorageError | None:
+        """Write an entry; what went wrong is returned, and writing is tried again when the item is next asked for."""
         path = self._path(digest, context)
-        if path is not None:
+        if path is None:
+            return None
+        try:
             write_whole(path, _sealed(entry))
+        except StorageError as error:
+            if (digest, context) in self._entries:
+                self._unwritten.add((digest, context))
+            return error
+        self._unwritten.discard((digest, context))
+        return None
+
+    def _part_names(self) -> set[str]:
+        parts = {"features"} if self.config.form == "features" else {"keys", "values"}
+        scales = {f"{part}_scale" for part in parts} if self.config.precision == "int8" else set()
+        return {"summary", *parts, *scales}
 
     def _path(self, digest: str, context: str) -> Path | None:
         folder = self.config.folder
@@ -160,7 +196,7 @@ class EvidenceCache:
 
     def _context(self) -> str:
         """What an entry depends on besides its item."""
-        parts = f"{self.policy.fingerprint()} {self.config.form} {self.config.precision}"
+        parts = f"{_SCHEMA_VERSION} {self.policy.fingerprint()} {self.config.form} {self.config.precision}"
         return hashlib.sha256(parts.encode()).hexdigest()[:32]
 
     # Encoding and the kept form
@@ -175,7 +211,8 @@ class EvidenceCache:
             num = max(1, min(len(waiting), self.config.max_batch_tokens // longest))
             waiting, together = waiting[:-num], waiting[-num:]
             embedded = backbone.embed([rows[digest] for digest in together])
-            group = self.policy.encode_rows(embedded, form=self.config.form)
+            with torch.autocast(backbone.device.type, enabled=False):
+                group = self.policy.encode_rows(embedded, form=self.config.form)
             self.counts.num_encoded += num
             for digest, item in zip(together, group.split([row.length for row in embedded]), strict=True):
                 yield digest, self._kept_form(item)
@@ -186,13 +223,13 @@ class EvidenceCache:
             parts = {"keys": evidence.keys_NATX, "values": evidence.values_NATX}
         else:
             parts = {"features": evidence.features_NTH}
-        entry = {"summary": item.summary_NE.clone()}
+        entry = {"summary": item.summary_NE}
         for name, tensor in parts.items():
             if self.config.precision == "int8":
                 entry[name], entry[f"{name}_scale"] = quantise(tensor)
             else:
                 wanted = torch.bfloat16 if self.config.precision == "bfloat16" else tensor.dtype
-                entry[name] = tensor.to(wanted).clone()
+                entry[name] = tensor.to(wanted)
         return entry
 
     def _restored(self, entry: dict[str, Tensor]) -> EncodedItems:
@@ -234,12 +271,12 @@ def _sealed(entry: dict[str, Tensor]) -> bytes:
     """A safetensors file that carries the checksum of its own contents."""
     tensors = {name: tensor.cpu().contiguous() for name, tensor in entry.items()}
     checksum = _checksum(write_tensors(tensors))
-    sealed: bytes = write_tensors(tensors, metadata={"sha256": checksum, "schema_version": "1"})
+    sealed: bytes = write_tensors(tensors, metadata={"sha256": checksum})
     return sealed
 
 
 def _checked(data: bytes) -> dict[str, Tensor] | None:
-    """The tensors of a file, or None when any byte of it is not as written."""
+    """The tensors of a file, or None when they are not as written."""
     try:
         header, _ = _parts(data)
         if header["__metadata__"]["sha256"] != _checksum(data):

@@ -36,17 +36,31 @@ class GrowingChunk:
     def encoded(self, closing: Sequence[Turn], *, form: EvidenceForm = "keys_values") -> EncodedItems:
         """The chunk as it stands, equal to encoding opening, events and closing from scratch."""
         closing_1SE, _ = self._read(closing)
-        self._cache.crop(-closing_1SE.shape[1])
+        self._cut_back()
         hidden_1TE = torch.cat([*self._hidden, closing_1SE], dim=1)
         mask_1T = torch.ones(hidden_1TE.shape[:2], dtype=torch.bool, device=hidden_1TE.device)
         [item] = self._policy.compress_hidden(hidden_1TE, mask_1T, form=form).split([hidden_1TE.shape[1]])
         return item
 
     def _read(self, turns: Sequence[Turn]) -> tuple[Tensor, int]:
+        if self._policy.training:
+            raise RuntimeError("a chunk grows from one step to the next; call policy.eval() first")
         if self._policy.fingerprint() != self._fingerprint:
             raise RuntimeError("the memory's weights changed while a chunk was growing; start a new GrowingChunk")
         encoder = self._policy.encoder
         [row] = encoder.backbone.embed([encoder.backbone.tokenise(tuple(turns), is_complete=True)])
         row = row.shifted(self._next_position)
         past_mask_1P = torch.ones(1, self._num_tokens, dtype=torch.bool, device=row.embeds_SD.device)
-        return encoder(stack_rows([row]), cache=self._cache, past_mask_BP=past_mask_1P), row.next_position
+        try:
+            with torch.autocast(row.embeds_SD.device.type, enabled=False):
+                return encoder(stack_rows([row]), cache=self._cache, past_mask_BP=past_mask_1P), row.next_position
+        except BaseException:
+            self._cut_back()
+            raise
+
+    def _cut_back(self) -> None:
+        """Forget what was read beyond the turns that count; after a failure, layers may have read differently far."""
+        for layer in self._cache.layers:
+            extra = layer.get_seq_length() - self._num_tokens
+            if extra > 0:
+                layer.crop(-extra)

@@ -69,6 +69,8 @@ class Batch:
 
 def stack_rows(rows: Sequence[Row], *, pad_to: int | None = None) -> Batch:
     """Pad rows on the right to the longest (or to `pad_to`) and stack them."""
+    if not rows:
+        raise ValueError("there are no rows to stack")
     size = max(row.length for row in rows)
     size = size if pad_to is None else max(size, pad_to)
 

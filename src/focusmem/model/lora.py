@@ -6,13 +6,16 @@ base layers are never touched: a hook adds the update while the switch is on.
 """
 
 import math
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.hooks import RemovableHandle
 
 from focusmem.errors import ConfigError
 
@@ -42,18 +45,27 @@ class LoraConfig:
 
 
 class LoraSwitch:
-    """Whether the updates take part in the forward pass that is running."""
+    """Whether the updates take part in the forward pass that is running, in each thread for itself."""
 
     def __init__(self) -> None:
-        self.is_on = False
+        self._state = threading.local()
+
+    @property
+    def is_on(self) -> bool:
+        return getattr(self._state, "is_on", False)
 
     @contextmanager
     def turned(self, on: bool) -> Iterator[None]:
-        before, self.is_on = self.is_on, on
+        before, self._state.is_on = self.is_on, on
         try:
             yield
         finally:
-            self.is_on = before
+            self._state.is_on = before
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "LoraSwitch":
+        """A copied model has a switch of its own, turned off."""
+        copied = memo[id(self)] = LoraSwitch()
+        return copied
 
 
 class LoraUpdate(nn.Module):
@@ -74,22 +86,30 @@ class LoraUpdate(nn.Module):
         return F.linear(low, self.up_OR.to(inputs.dtype)) * self.scale
 
 
-def attach_lora(layers: nn.ModuleList, config: LoraConfig, switch: LoraSwitch) -> nn.ModuleDict:
-    """Give every target of every text block an update that acts while `switch` is on.
+@dataclass(frozen=True)
+class AttachedLora:
+    updates: nn.ModuleDict
+    switch: LoraSwitch
+    handles: tuple[RemovableHandle, ...]
+    """What takes the updates off the backbone again."""
+
+
+def attach_lora(layers: nn.ModuleList, config: LoraConfig) -> AttachedLora:
+    """Give every target of every text block an update that acts while the switch is on.
 
     The updates are returned, not registered in the backbone: its parameters and its state stay those of the plain
     model.
     """
-    updates = nn.ModuleDict()
+    updates, switch, handles = nn.ModuleDict(), LoraSwitch(), []
     for index, layer in enumerate(layers):
         for target in TARGETS:
             base = layer.get_submodule(target)
             if not isinstance(base, nn.Linear):
                 raise TypeError(f"layer {index} has no linear '{target}', but a {type(base).__name__}")
             update = LoraUpdate(base, config)
-            base.register_forward_hook(_adding(update, switch))
+            handles.append(base.register_forward_hook(_adding(update, switch)))
             updates[f"layers/{index}/{target.replace('.', '/')}"] = update
-    return updates
+    return AttachedLora(updates, switch, tuple(handles))
 
 
 class _adding:  # noqa: N801  (reads as a verb at its one use)

@@ -6,14 +6,14 @@ Shapes: B decisions, N evidence items over all decisions, K memory tokens, E enc
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from focusmem.errors import ConfigError
 from focusmem.model.backbone import Backbone
-from focusmem.model.compressor import Compressor, Features
+from focusmem.model.compressor import ROLES, Compressor, Features
 from focusmem.model.config import MemoryConfig
 from focusmem.model.encoded import EncodedItems
 from focusmem.model.encoder import EvidenceEncoder
@@ -70,11 +70,15 @@ class MemoryPolicy(nn.Module):
             )
             self.gate = TrustGate(config.gate, policy_width=backbone.width)
         self.injection = Injection()
-        self._fingerprint: tuple[tuple[int, ...], str] | None = None
+        self._fingerprint: tuple[Any, str] | None = None
 
     def train(self, mode: bool = True) -> "MemoryPolicy":
-        """Training mode is for the memory pathway; the frozen backbone keeps the mode it has."""
+        """Training mode is for the memory pathway; the frozen backbone keeps the mode it has.
+
+        Weights are taken to change in training mode only: fused optimizers leave no trace on a tensor's version.
+        """
         self.training = mode
+        self._fingerprint = None
         for part in self.trained_parts().values():
             part.train(mode)
         return self
@@ -83,6 +87,8 @@ class MemoryPolicy(nn.Module):
 
     def encode(self, prompts: Sequence[Prompt], *, form: EvidenceForm = "keys_values") -> list[EncodedItems]:
         """Read raw serialisations; one entry per item, without padding, ready to cache."""
+        if not prompts:
+            return []
         reader = self.encoder.backbone
         rows = reader.embed([reader.tokenise(prompt, is_complete=True) for prompt in prompts])
         return self.encode_rows(rows, form=form).split([row.length for row in rows])
@@ -146,6 +152,11 @@ class MemoryPolicy(nn.Module):
             raise ValueError(f"{sum(group.num_items for group in items)} items but {len(places)} places")
         if not places:
             return None
+        for place in places:
+            if not (0 <= place.row < len(rows) and 0 <= place.role < len(ROLES)):
+                raise ValueError(
+                    f"{place} names a decision or a role that is not there; there are {len(rows)} decisions"
+                )
         state_BD = self.state(rows) if is_dynamic or is_gated else None
         blocks_NKD = self.read(items, places, state_BD if is_dynamic else None)
         valid_N = torch.cat([group.valid_N for group in items])
@@ -183,6 +194,10 @@ class MemoryPolicy(nn.Module):
         """A training step's view: scores and ids of the replies, with memory in front."""
         memory = self.remember(rows, items, places, is_dynamic=is_dynamic, is_gated=is_gated, generator=generator)
         logits_MV, targets_M = self.target_logits(self.inject(rows, memory))
+        if self.training and memory is not None:
+            # A draw may keep no block at all; every weight must still be part of the graph (DDP waits for all).
+            unused = memory.blocks_NKD.sum() + (0 if memory.trust is None else memory.trust.logits_N.sum())
+            logits_MV = logits_MV + 0 * unused.to(logits_MV.dtype)
         return logits_MV, targets_M, memory
 
     @torch.no_grad()
@@ -194,6 +209,8 @@ class MemoryPolicy(nn.Module):
         seeds: Sequence[int] | None = None,
     ) -> list[str]:
         """The policy's text for each row."""
+        if any(row.target_ids for row in rows):
+            raise ValueError("these rows end with a reply already; embed the prompts without replies")
         ids = generate(self.backbone, rows, config or GenerationConfig(), seeds=seeds)
         return [self.backbone.text_of(one) for one in ids]
 
@@ -224,8 +241,9 @@ class MemoryPolicy(nn.Module):
     def fingerprint(self) -> str:
         """Changes whenever a weight changes that encoded evidence depends on."""
         state = {name: tensor for name, tensor in self.trained_state().items() if _shapes_evidence(name)}
-        versions = tuple(number for tensor in state.values() for number in (tensor.data_ptr(), tensor._version))
-        if self._fingerprint is None or self._fingerprint[0] != versions:
+        base = self.encoder.backbone.model.state_dict().values()
+        versions = tuple((tensor.data_ptr(), tensor._version, tensor.dtype) for tensor in (*state.values(), *base))
+        if self.training or self._fingerprint is None or self._fingerprint[0] != versions:
             identity = self.encoder.backbone.identity()
             digest = hashlib.sha256(f"{identity.architecture} {identity.weights}".encode())
             digest.update(f"{self.encoder.backbone.dtype} {self.config.lora} {self.config.compressor}".encode())

@@ -35,8 +35,22 @@ class RaggedItems:
 
     def attend(self, queries_NAKX: Tensor) -> Tensor:
         """softmax(q k^T / sqrt(X)) v for each item, (N, A, K, X)."""
-        num_items, num_heads, num_queries, width = queries_NAKX.shape
         queries_NAKX = queries_NAKX.contiguous()
+        self._check(queries_NAKX)
+        with torch.cuda.device(queries_NAKX.device):
+            return self._run(queries_NAKX)
+
+    def _check(self, queries: Tensor) -> None:
+        """Items are read by address, so nothing else would notice that a tensor is not what it should be."""
+        for tensor in (*self.keys, *self.values):
+            if tensor.dtype != queries.dtype or tensor.device != queries.device or not tensor.is_contiguous():
+                raise TypeError(
+                    f"kept evidence is {tensor.dtype} on {tensor.device}, queries are {queries.dtype} on "
+                    f"{queries.device}; both must agree, and evidence must be contiguous"
+                )
+
+    def _run(self, queries_NAKX: Tensor) -> Tensor:
+        num_items, num_heads, num_queries, width = queries_NAKX.shape
         tables = self._tables
         num_chunks = tables.item_of_chunk.shape[0]
         sizes = {

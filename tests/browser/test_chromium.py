@@ -1,0 +1,462 @@
+"""Chromium on local pages with one awkward thing each."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import asynccontextmanager
+
+import pytest
+
+from browser.fixtures import descendants
+from browser.sites import Site
+from focusmem.browser.base import BrowserLimits, Performed
+from focusmem.browser.chromium import ChromiumBrowser
+from focusmem.browser.chromium_process import ChromiumPool
+from focusmem.errors import UserError, WorldError
+from focusmem.schemas import make_action
+
+pytestmark = pytest.mark.browser
+
+LIMITS = BrowserLimits(width=640, height=480, load_s=1.0, settle_s=0.0, wait_s=0.0)
+HURRIED = BrowserLimits(width=640, height=480, load_s=0.2, settle_s=0.0, wait_s=0.0, action_s=1.0)
+
+
+@pytest.fixture(scope="module")
+def site():
+    with Site() as site:
+        yield site
+
+
+@pytest.fixture
+def visit(chromium, site):
+    """Run a coroutine function with a browser that stands on a page of the site."""
+
+    def run(path, work, limits=LIMITS, allowed=()):
+        async def whole():
+            browser = await ChromiumBrowser.launch(limits, [site.host, *allowed], pool=chromium.pool)
+            try:
+                await browser.open(site.url + path)
+                return await work(browser)
+            finally:
+                await browser.close()
+
+        return chromium.run(whole())
+
+    return run
+
+
+def do(browser, name, **arguments):
+    return browser.perform(make_action(name, **arguments))
+
+
+async def title(browser):
+    return (await browser.observe()).title
+
+
+# Looking.
+
+
+def test_a_screenshot_is_the_view(visit):
+    async def work(browser):
+        return await browser.observe()
+
+    seen = visit("/tall", work)
+    assert (seen.screenshot.width, seen.screenshot.height) == (640, 480)
+    assert seen.title == "Tall"
+    assert seen.controls == ()
+
+
+def test_controls_carry_the_names_a_screen_reader_would_say(visit):
+    async def work(browser):
+        return (await browser.observe()).controls
+
+    controls = visit("/names", work)
+    assert [(control.name, control.kind) for control in controls] == [
+        ("By label", "link"),
+        ("By other", "button"),
+        ("By wrapping", "field"),
+        ("By placeholder", "field"),
+        ("By alt", "button"),
+        ("By picture", "link"),
+        ("By text", "link"),
+        ("By title", "link"),
+        ("By value", "button"),
+        ("By role", "button"),
+        ("In the shadow", "button"),
+        ("A link over two lines, because it is long", "link"),
+    ]
+
+
+def test_a_page_cannot_lie_about_its_controls(visit):
+    async def work(browser):
+        return await browser.observe()
+
+    assert [control.name for control in visit("/lies", work).controls] == ["Fine"]
+
+
+# Acting.
+
+
+def test_click_leads_on_and_says_where_it_was(visit, site):
+    async def work(browser):
+        performed = await do(browser, "click", description="the second page link")
+        return performed, await browser.observe()
+
+    performed, seen = visit("/", work)
+    assert performed.error is None
+    assert performed.click_point is not None
+    assert (seen.url, seen.title) == (f"{site.url}/second", "Second")
+
+
+def test_an_element_that_is_not_there_is_an_error_for_the_policy(visit):
+    async def work(browser):
+        return await do(browser, "click", description="checkout")
+
+    performed = visit("/", work)
+    assert performed == Performed(error="Nothing in view is called 'checkout'; use the words on the page, or scroll.")
+
+
+def test_typing_replaces_and_enter_sends(visit, site):
+    async def work(browser):
+        await do(browser, "type", text="new words", description="search field")
+        await do(browser, "press_key", key="Enter")
+        return (await browser.observe()).url
+
+    assert visit("/form", work) == f"{site.url}/second?q=new+words"
+
+
+def test_typing_into_each_kind_of_field(visit):
+    async def work(browser):
+        page = browser._tab._page
+        results = [
+            await do(browser, "type", text="several\nlines", description="message"),
+            await do(browser, "type", text="Blue", description="colour"),
+            await do(browser, "type", text="Green", description="colour"),
+            await do(browser, "type", text="x", description="locked"),
+            await do(browser, "type", text="x", description="upload"),
+            await do(browser, "click", description="I agree"),
+        ]
+        script = "[...document.querySelectorAll('textarea, select, #agree')].map((one) => one.checked ?? one.value)"
+        return [result.error for result in results], await page.evaluate(script)
+
+    errors, values = visit("/form", work)
+    assert values == ["several\nlines", "Blue", True]
+    assert [error is None for error in errors] == [True, True, False, False, False, True]
+    assert errors[4] == "No field in view is called 'upload'; use the words on the page, or scroll."
+
+
+def test_typing_without_a_description(visit):
+    async def work(browser):
+        before = await do(browser, "type", text="x")
+        await do(browser, "click", description="message")
+        after = await do(browser, "type", text="hello")
+        return before, after, await browser._tab._page.evaluate("document.querySelector('textarea').value")
+
+    before, after, value = visit("/form", work)
+    assert before.error == "There are 4 fields in view; say which one to type into."
+    assert after == Performed()
+    assert value == "hello"
+
+
+def test_scrolling_a_very_tall_page_to_its_end(visit):
+    async def work(browser):
+        await do(browser, "press_key", key="End")
+        await do(browser, "scroll", direction="up")
+        await do(browser, "scroll", direction="down")
+        performed = await do(browser, "click", description="the end")
+        return performed, await title(browser)
+
+    performed, found = visit("/tall", work)
+    assert performed.error is None
+    assert found == "Second"
+
+
+def test_scrolling_moves_the_list_in_the_middle_first(visit):
+    async def work(browser):
+        positions = []
+        for _ in range(3):
+            await do(browser, "scroll", direction="down")
+            positions.append(await browser._tab._page.evaluate("[inner.scrollTop > 0, scrollY > 0]"))
+        return positions
+
+    assert visit("/list", work) == [[True, False], [True, False], [True, True]]
+
+
+def test_goto_takes_addresses_and_paths_of_the_allowed_sites(visit, site):
+    async def work(browser):
+        errors = [
+            (await do(browser, "goto", url=url)).error
+            for url in [
+                "/second",
+                f"{site.url}/",
+                "https://elsewhere.test/",
+                "javascript:alert(1)",
+                "file:///etc/passwd",
+            ]
+        ]
+        return errors, await title(browser)
+
+    errors, found = visit("/", work)
+    assert errors[:2] == [None, None]
+    assert "elsewhere.test does not belong to this task" in errors[2]
+    assert all("cannot be opened" in error for error in errors[3:])
+    assert found == "Home"
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/file"])
+def test_what_is_no_page_is_an_error_and_the_page_stays(visit, path):
+    async def work(browser):
+        return await do(browser, "goto", url=path), await title(browser)
+
+    performed, found = visit("/", work)
+    assert "The page could not be opened" in performed.error
+    assert found == "Home"
+
+
+def test_unknown_keys_wait_and_stop(visit):
+    async def work(browser):
+        return [
+            await do(browser, "press_key", key="Hyper+Q"),
+            await do(browser, "wait"),
+            await do(browser, "stop", answer="done"),
+        ]
+
+    unknown, waited, stopped = visit("/", work)
+    assert "no key 'Hyper+Q'" in unknown.error
+    assert waited == stopped == Performed()
+
+
+# Pages that want more than they should.
+
+
+def test_dialogs_answer_themselves(visit):
+    async def work(browser):
+        await do(browser, "click", description="ask me")
+        answered = await title(browser)
+        await do(browser, "click", description="hold me")
+        await do(browser, "click", description="leave")
+        return answered, await title(browser)
+
+    assert visit("/dialogs", work) == (",false,", "Second")
+
+
+@pytest.mark.parametrize(
+    ("description", "arrives"),
+    [("New window", "/second"), ("Unrelated window", "/second?noopener"), ("Script window", "/second?script")],
+)
+def test_new_windows_open_in_the_same_page(visit, site, description, arrives):
+    async def work(browser):
+        performed = await do(browser, "click", description=description)
+        seen = await browser.observe()
+        await do(browser, "wait")
+        return performed.error, seen.url, len(browser._context.pages)
+
+    assert visit("/windows", work) == (None, site.url + arrives, 1)
+
+
+def test_windows_that_lead_nowhere_are_closed(visit):
+    async def work(browser):
+        refused = await do(browser, "click", description="foreign window")
+        await do(browser, "click", description="many windows")
+        for _ in range(50):
+            if len(browser._context.pages) == 1:
+                break
+            await asyncio.sleep(0.02)
+        return refused.error, await title(browser), len(browser._context.pages)
+
+    error, found, num_pages = visit("/windows", work)
+    assert "elsewhere.test does not belong to this task" in error
+    assert (found, num_pages) == ("Windows", 1)
+
+
+def test_nothing_outside_the_allow_list_is_reached(chromium):
+    """By a link, a picture, a script or a redirect, of a page or of a picture."""
+    with Site() as other:
+        foreign = f"http://localhost:{other.host.partition(':')[2]}"
+        page = f"""<title>Greedy</title>
+            <a href="{foreign}/link">Away</a> <a href="/redirect?{other.url}/hop">Hop</a>
+            <img src="{other.url}/picture"><img src="/redirect?{foreign}/picture">
+            <iframe src="{foreign}/frame"></iframe>
+            <script>fetch("{foreign}/fetch", {{mode: "no-cors"}}).catch(() => 0);
+                new WebSocket("{other.url.replace("http", "ws")}/socket");</script>"""
+        with Site(greedy=page) as site:
+
+            async def work():
+                browser = await ChromiumBrowser.launch(LIMITS, [site.host], pool=chromium.pool)
+                await browser.open(f"{site.url}/greedy")
+                errors = [(await do(browser, "click", description=name)).error for name in ("Away", "Hop")]
+                found = await title(browser)
+                redirected = await do(browser, "goto", url=f"/redirect?{foreign}/start")
+                try:
+                    await browser.open(f"{site.url}/redirect?{foreign}/start")
+                except WorldError as error:
+                    return [*errors, redirected.error, str(error)], found
+                finally:
+                    await browser.close()
+
+            errors, found = chromium.run(work())
+        assert other.asked == []
+        assert len(errors) == 4
+        assert all("does not belong to this task" in error for error in errors)
+        assert found == "Greedy", "the page stays after a refused click, and comes back after a refused redirect"
+
+
+def test_an_episode_leaves_nothing_to_the_next(visit, site):
+    async def work(browser):
+        first = await title(browser)
+        await browser.open(f"{site.url}/cookie")
+        second = await title(browser)
+        await do(browser, "goto", url="/cookie")
+        return first, second, await title(browser)
+
+    assert visit("/cookie", work) == ("", "", "seen=1")
+
+
+# Time, and death.
+
+
+def elapsed(work):
+    start = time.monotonic()
+    with pytest.raises(WorldError) as caught:
+        work()
+    return time.monotonic() - start, str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["/never", "/alerts"])
+def test_a_page_that_does_not_come_to_rest_ends_the_episode(visit, path):
+    async def work(browser):
+        await browser.observe()
+
+    seconds, message = elapsed(lambda: visit(path, work, HURRIED))
+    assert "took too long: action_s" in message
+    assert seconds < 6
+
+
+def test_a_page_that_hangs_after_a_click_ends_the_episode_but_not_its_neighbours(chromium, site):
+    async def work():
+        limits = BrowserLimits(width=640, height=480, load_s=0.2, settle_s=0.0, wait_s=0.0, action_s=3)
+        stuck = await ChromiumBrowser.launch(limits, [site.host], pool=chromium.pool)
+        neighbour = await ChromiumBrowser.launch(LIMITS, [site.host], pool=chromium.pool)
+        await stuck.open(f"{site.url}/busy")
+        await neighbour.open(f"{site.url}/second")
+        with pytest.raises(WorldError, match="The action click took too long"):
+            await do(stuck, "click", description="think hard")
+        with pytest.raises(WorldError, match="No page is open"):
+            await stuck.observe()
+        found = await title(neighbour)
+        await stuck.open(f"{site.url}/second")
+        found += await title(stuck)
+        await stuck.close()
+        await neighbour.close()
+        return found
+
+    assert chromium.run(work()) == "SecondSecond"
+
+
+def test_a_link_that_never_answers_ends_the_episode(visit):
+    async def work(browser):
+        browser._limits = browser._clock._limits = HURRIED
+        await do(browser, "click", description="never")
+
+    seconds, message = elapsed(lambda: visit("/", work))
+    assert "The action click took too long" in message
+    assert seconds < 15
+
+
+def test_a_page_that_is_never_complete_is_looked_at_as_it_is(visit):
+    async def work(browser):
+        await do(browser, "click", description="second page")
+        return await title(browser)
+
+    assert (
+        visit("/slow-picture", work, BrowserLimits(width=640, height=480, load_s=0.2, settle_s=0, wait_s=0)) == "Second"
+    )
+
+
+@asynccontextmanager
+async def own_browser(site, limits=LIMITS):
+    browser = await ChromiumBrowser.launch(limits, [site.host])
+    try:
+        yield browser
+    finally:
+        await browser.close()
+
+
+async def gone(processes):
+    """Whether these have ended; the kernel and the driver take a moment."""
+    for _ in range(100):
+        if not processes & descendants():
+            return True
+        await asyncio.sleep(0.05)
+    return False
+
+
+def test_a_killed_browser_is_an_error_and_the_next_episode_gets_a_new_one(site):
+    async def work():
+        async with own_browser(site) as browser:
+            await browser.open(f"{site.url}/")
+            os.kill(browser._process._pid, signal.SIGKILL)
+            with pytest.raises(WorldError):
+                await browser.observe()
+            await browser.open(f"{site.url}/second")
+            return await title(browser)
+
+    assert asyncio.run(work()) == "Second"
+
+
+def test_no_process_is_left_behind(site):
+    async def work():
+        before = descendants()
+        async with own_browser(site, HURRIED) as browser:
+            process = await browser._pool.process((site.host,))
+            chromium = {process._pid} | descendants(process._pid)
+            assert chromium <= descendants()
+            with pytest.raises(WorldError):
+                await browser.open(f"{site.url}/alerts")
+            is_killed = await gone(chromium)
+        return is_killed, await gone(descendants() - before)
+
+    assert asyncio.run(work()) == (True, True)
+
+
+def test_a_limit_that_has_passed_while_nobody_looked(site):
+    async def work():
+        limits = BrowserLimits(width=640, height=480, load_s=0.2, settle_s=0, wait_s=0, episode_s=5)
+        async with own_browser(site, limits) as browser:
+            await browser.open(f"{site.url}/")
+            browser._clock._episode_start -= 10
+            with pytest.raises(WorldError, match="episode_s"):
+                await browser.observe()
+
+    asyncio.run(work())
+
+
+def test_closing_twice_and_before_opening(site):
+    async def work():
+        async with own_browser(site) as browser:
+            await browser.close()
+            with pytest.raises(WorldError, match="No page is open"):
+                await browser.observe()
+
+    asyncio.run(work())
+
+
+def test_where_there_is_no_browser_the_error_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setattr("focusmem.browser.chromium_process.find_browser", lambda: None)
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
+
+    async def work():
+        async with ChromiumPool() as pool:
+            await ChromiumBrowser.launch(LIMITS, ["shop.example"], pool=pool)
+
+    with pytest.raises(UserError, match="apt-get install chromium-headless-shell"):
+        asyncio.run(work())
+
+
+def test_where_there_is_no_playwright_the_error_says_what_to_install():
+    code = "import sys; sys.modules['playwright'] = None; import focusmem.browser.chromium"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "pip install 'focusmem[browser]'" in result.stderr
