@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the virtual environment and installs focusmem with its development tools, at the tested versions.
+# Makes the virtual environment and installs focusmem with its development tools, at the tested versions, and a browser.
 # Called by the Makefile; PYTHON and VENV come from there.
 set -eu
 : "${PYTHON:=python3}" "${VENV:=.venv}"
@@ -21,4 +21,22 @@ fi
 pip() { "$VENV/bin/python" -m pip --disable-pip-version-check install --quiet "$@"; }
 # torch on its own and first: with its version settled, nothing else asks for another build of it.
 pip -c constraints.txt torch
-pip -c constraints.txt -e '.[dev,train]'
+pip -c constraints.txt -e '.[dev,train,browser]'
+
+# The browser tests drive the system's Chromium, or one that Playwright has downloaded.
+has_browser() {
+    for name in chromium-headless-shell chromium google-chrome; do
+        if command -v "$name" >/dev/null; then return 0; fi
+    done
+    ls -d "${PLAYWRIGHT_BROWSERS_PATH:-$HOME/.cache/ms-playwright}"/chromium* >/dev/null 2>&1
+}
+install() { apt-get install -y -qq --no-install-recommends "$@"; }
+if ! has_browser && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    apt-get update -qq || true
+    install chromium-headless-shell || install chromium || true
+fi
+has_browser || {
+    echo "no Chromium found, so that the browser tests will fail; install one with:" >&2
+    echo "    apt-get install chromium-headless-shell    (or chromium)" >&2
+    echo "    or: $VENV/bin/playwright install chromium-headless-shell" >&2
+}

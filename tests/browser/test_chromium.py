@@ -337,16 +337,17 @@ def test_a_page_that_does_not_come_to_rest_ends_the_episode(visit, path):
 
 def test_a_page_that_hangs_after_a_click_ends_the_episode_but_not_its_neighbours(chromium, site):
     async def work():
-        limits = BrowserLimits(width=640, height=480, load_s=0.2, settle_s=0.0, wait_s=0.0, action_s=3)
-        stuck = await ChromiumBrowser.launch(limits, [site.host], pool=chromium.pool)
+        stuck = await ChromiumBrowser.launch(LIMITS, [site.host], pool=chromium.pool)
         neighbour = await ChromiumBrowser.launch(LIMITS, [site.host], pool=chromium.pool)
         await stuck.open(f"{site.url}/busy")
         await neighbour.open(f"{site.url}/second")
+        stuck._clock._limits = HURRIED
         with pytest.raises(WorldError, match="The action click took too long"):
             await do(stuck, "click", description="think hard")
         with pytest.raises(WorldError, match="No page is open"):
             await stuck.observe()
         found = await title(neighbour)
+        stuck._clock._limits = LIMITS
         await stuck.open(f"{site.url}/second")
         found += await title(stuck)
         await stuck.close()
@@ -358,7 +359,7 @@ def test_a_page_that_hangs_after_a_click_ends_the_episode_but_not_its_neighbours
 
 def test_a_link_that_never_answers_ends_the_episode(visit):
     async def work(browser):
-        browser._limits = browser._clock._limits = HURRIED
+        browser._clock._limits = HURRIED
         await do(browser, "click", description="never")
 
     seconds, message = elapsed(lambda: visit("/", work))
@@ -447,6 +448,7 @@ def test_closing_twice_and_before_opening(site):
 def test_where_there_is_no_browser_the_error_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setattr("focusmem.browser.chromium_process.find_browser", lambda: None)
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # Playwright does not tidy up after a browser that never started
 
     async def work():
         async with ChromiumPool() as pool:

@@ -74,7 +74,7 @@ def results(text: str) -> Scene:
 
 
 def entry(number: str) -> Scene:
-    drawn = line(14, 8, f"Entry {number}", Font(18, True)) + line(14, 40, "Weight: 4.5 kg", Font(13))
+    drawn = line(14, 8, f"Entry {number}", Font(18, True), WHITE) + line(14, 40, "Weight: 4.5 kg", Font(13), WHITE)
     back = Control(Box(14, 70, 60, 20), "link", "Back", "/toy/")
     return Scene(f"Entry {number}", 200, (30, 34, 44), tuple(drawn), (back,))
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from focusmem.lab.scene import VIEW_HEIGHT, VIEW_WIDTH
 from focusmem.lab.server import LAB_LIMITS, LabServer
 from focusmem.lab.session import PageSession
 from focusmem.schemas import make_action
@@ -11,6 +12,7 @@ from lab.scenes import HOSTILE, ToyPages
 pytestmark = pytest.mark.browser
 
 STATE = "[scrollY, [...document.querySelectorAll('input')].map((field) => field.value).filter(Boolean)]"
+TILE, MAX_DIFFERENCE, MAX_TILE_DIFFERENCE = 32, 1.0, 6.0
 DOWN, UP = make_action("scroll", direction="down"), make_action("scroll", direction="up")
 
 
@@ -40,12 +42,22 @@ class BothViews:
     def expected_state(self):
         return self.session.path, self.session.scroll, [text for _, text in self.session.typed() if text]
 
-    def difference(self):
+    def differences(self):
+        """Mean absolute differences of the pixels, from 0 to 255: over the view, and over the worst of its tiles."""
         seen = self.run(self.browser.observe())
         assert seen.controls == self.session.controls()
         assert seen.title == self.session.scene.title
         drawn = np.asarray(self.session.image(), dtype=int)
-        return float(np.abs(np.asarray(seen.screenshot.image(), dtype=int) - drawn).mean())
+        difference = np.abs(np.asarray(seen.screenshot.image(), dtype=int) - drawn).mean(axis=2)
+        # Where a page is mostly empty, a single word out of place shows in its own tile only.
+        tiles = difference.reshape(VIEW_HEIGHT // TILE, TILE, VIEW_WIDTH // TILE, TILE).mean(axis=(1, 3))
+        return float(difference.mean()), float(tiles.max())
+
+    def check_pixels(self):
+        whole, worst = self.differences()
+        print(f"{self.session.path} at {self.session.scroll}: {whole:.2f}, worst tile {worst:.2f}")
+        assert whole < MAX_DIFFERENCE
+        assert worst < MAX_TILE_DIFFERENCE
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +80,12 @@ def both(chromium, server):
 
 
 @pytest.mark.parametrize("path", ["/toy/", "/toy/find?q=lamp", "/toy/entry/4", "/toy/dialog", "/toy/pictures"])
-def test_controls_are_equal_and_pixels_nearly(both, path, record_property):
+def test_controls_are_equal_and_pixels_nearly(both, path):
     views = both(path)
-    differences = [views.difference()]
+    views.check_pixels()
     while views.session.scroll < views.session.scene.max_scroll:
         views.perform(DOWN)
-        differences.append(views.difference())
-    record_property("difference", max(differences))
-    assert max(differences) < 1.0
+        views.check_pixels()
 
 
 def test_a_search_ends_in_the_same_place(both):
@@ -94,7 +104,7 @@ def test_a_search_ends_in_the_same_place(both):
     ]:
         views.perform(action)
         assert views.state() == views.expected_state()
-        assert views.difference() < 1.0
+        views.check_pixels()
 
 
 def test_fields_keep_their_text_until_the_page_is_left(both):
@@ -116,7 +126,7 @@ def test_fields_keep_their_text_until_the_page_is_left(both):
     ]:
         views.perform(action)
         assert views.state() == views.expected_state(), action
-        assert views.difference() < 1.0, action
+        views.check_pixels()
 
 
 def test_keys_scroll_alike(both):
@@ -147,7 +157,7 @@ def test_what_lies_under_a_button_cannot_be_clicked(both):
 
 def test_text_cannot_become_markup(both):
     views = both("/toy/hostile")
-    views.difference()
+    views.check_pixels()
     page = views.browser._tab._page
     assert views.run(page.title()) == HOSTILE
     assert views.run(page.evaluate("document.querySelectorAll('script, img').length")) == 1, "our own script"

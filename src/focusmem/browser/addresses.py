@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 from focusmem.errors import ConfigError
 
-MAX_LENGTH: Final = 4_000
+MAX_LENGTH: Final = 20_000
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _LABEL: Final = r"[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?"
@@ -70,7 +70,7 @@ def _trick(url: str) -> str | None:
         return f"has {len(url)} characters, more than the {MAX_LENGTH} allowed"
     if not url.isprintable() or " " in url:
         return "contains spaces or invisible characters"
-    if "\\" in url:
+    if "\\" in re.split(r"[?#]", url, maxsplit=1)[0]:
         return "contains a backslash"
     try:
         split = urlsplit(url)

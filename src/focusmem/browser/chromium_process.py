@@ -8,9 +8,13 @@ hops of a redirect, web sockets, requests of workers.
 import asyncio
 import logging
 import os
+import re
 import shutil
 import signal
+import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -42,8 +46,9 @@ _FLAGS: Final = (
 class ChromiumProcess:
     """One browser process, for one allow-list. Each episode has a context of its own in it."""
 
-    def __init__(self, browser: Browser, pid: int) -> None:
-        self._browser, self._pid = browser, pid
+    def __init__(self, browser: Browser, pid: int, folders: Sequence[Path]) -> None:
+        """`folders` are what the process leaves behind when it is killed."""
+        self._browser, self._pid, self._folders = browser, pid, folders
         self._is_killed = False
         self.num_users = 0
 
@@ -51,16 +56,20 @@ class ChromiumProcess:
     async def start(cls, driver: Playwright, allowed: tuple[str, ...]) -> Self:
         is_root = os.geteuid() == 0
         flags = [*_FLAGS, f"--host-resolver-rules={host_rules(allowed)}"]
+        artifacts = Path(tempfile.mkdtemp(prefix="focusmem-chromium-"))
         try:
             browser = await driver.chromium.launch(
                 executable_path=find_browser(),
                 args=flags,
                 chromium_sandbox=not is_root,  # the sandbox refuses to work for root
+                artifacts_dir=artifacts,
                 timeout=START_S * 1000,
             )
         except PlaywrightError as error:
+            shutil.rmtree(artifacts)
             raise UserError(_why_not_started(error)) from error
-        return cls(browser, await _process_id(browser))
+        pid, folders = await _identity(browser)
+        return cls(browser, pid, [artifacts, *folders])
 
     @property
     def is_alive(self) -> bool:
@@ -96,6 +105,8 @@ class ChromiumProcess:
         except (TimeoutError, PlaywrightError) as error:
             log.warning("Chromium did not close (%s); it is killed.", error)
             self.kill()
+        for folder in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)  # most often the driver has removed it already
 
 
 class ChromiumPool:
@@ -168,12 +179,14 @@ def host_rules(allowed: tuple[str, ...]) -> str:
     return ", ".join([*rules, "MAP * ~NOTFOUND"])
 
 
-async def _process_id(browser: Browser) -> int:
-    """Asked of the browser itself: Playwright keeps it to itself, and may have started a wrapper script."""
+async def _identity(browser: Browser) -> tuple[int, list[Path]]:
+    """Number and profile folder, from the browser itself: Playwright tells neither, and may have started a wrapper."""
     session = await browser.new_browser_cdp_session()
     found = await session.send("SystemInfo.getProcessInfo")
+    pid = next(int(process["id"]) for process in found["processInfo"] if process["type"] == "browser")
+    command = (await session.send("SystemInfo.getInfo"))["commandLine"]
     await session.detach()
-    return int(next(process["id"] for process in found["processInfo"] if process["type"] == "browser"))
+    return pid, [Path(folder) for folder in re.findall(r"--user-data-dir=(\S*playwright\S*)", command)]
 
 
 def _why_not_started(error: PlaywrightError) -> str:

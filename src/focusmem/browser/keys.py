@@ -53,8 +53,8 @@ def unknown_key(text: str) -> str:
 
 
 def _parts(text: str) -> list[str]:
-    if text.endswith("+"):  # the key is the plus sign itself
-        return [*filter(None, text[:-1].removesuffix("+").split("+")), "+"]
+    if text == "+" or text.endswith("++"):  # the key is the plus sign itself
+        return [*text[:-2].split("+"), "+"] if len(text) > 2 else ["+"]
     return text.split("+")
 
 

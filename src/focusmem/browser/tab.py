@@ -94,6 +94,11 @@ class Tab:
     def url(self) -> str:
         return self._page.url
 
+    @property
+    def is_alive(self) -> bool:
+        browser = self._page.context.browser
+        return not self._page.is_closed() and browser is not None and browser.is_connected()
+
     # What is done to the page.
 
     def begin(self) -> None:
@@ -132,11 +137,6 @@ class Tab:
 
     async def press(self, key: str) -> None:
         await self._page.keyboard.press(key)
-
-    @property
-    def is_alive(self) -> bool:
-        browser = self._page.context.browser
-        return not self._page.is_closed() and browser is not None and browser.is_connected()
 
     # What the page shows.
 

@@ -22,7 +22,6 @@ def serve(
 
     Serve the laboratory's sites as web pages on this machine, until Ctrl-C.
     """
-    import threading
     import webbrowser
 
     from focusmem.lab.server import LabServer
@@ -32,7 +31,14 @@ def serve(
         typer.echo(f"The laboratory is at {server.url} (Ctrl-C stops it).")
         if open:
             webbrowser.open(server.url)
-        try:
-            threading.Event().wait()
-        except KeyboardInterrupt:
-            typer.echo("\nStopped.")
+        wait_for_interrupt()
+    typer.echo("Stopped.")
+
+
+def wait_for_interrupt() -> None:
+    import threading
+
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        typer.echo()

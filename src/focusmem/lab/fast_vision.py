@@ -36,7 +36,7 @@ def see_all(tower: Any, pixels_NHWC: Tensor) -> tuple[Tensor, Tensor]:
     hidden_NPC = _embed_patches(tower, pixels_NHWC)
     positions_PC = (tower.pos_embed(tables.neighbours_P4) * tables.shares_P4[..., None]).sum(1)
     hidden_NPC = hidden_NPC + positions_PC.to(hidden_NPC.dtype)
-    levels = []
+    levels: list[Tensor] = []
     for index, block in enumerate(tower.blocks):
         hidden_NPC = hidden_NPC + _attend(block.attn, block.norm1(hidden_NPC), tables)
         hidden_NPC = hidden_NPC + block.mlp(block.norm2(hidden_NPC))

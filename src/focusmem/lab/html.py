@@ -47,7 +47,6 @@ main {{ position: relative; width: {VIEW_WIDTH}px; overflow: clip; margin: 0 aut
 main * {{ position: absolute; box-sizing: border-box; }}
 span, input {{ font-family: Lab; font-kerning: none; font-variant-ligatures: none; white-space: pre; }}
 svg {{ left: 0; top: 0; }}
-a {{ outline-offset: 1px; }}
 input {{ border: 0; background: none; outline: none; caret-color: transparent; color: rgb{FIELD_TEXT};
   font-size: {FIELD_FONT.size}px; padding: 0 {FIELD_PADDING}px; }}
 """

@@ -1,4 +1,4 @@
-"""The laboratory's own policy: the Qwen3-VL architecture at about 20 million parameters, with a tokenizer of its own."""
+"""The laboratory's own policy: the Qwen3-VL architecture at about 20 million parameters, with its own tokenizer."""
 
 import random
 from collections.abc import Iterator
@@ -71,7 +71,7 @@ def new_policy(tokenizer: Tokenizer, *, seed: int = 0, **changes: dict[str, Any]
 
 
 def train_tokenizer(world: World, *, num_episodes: int = 400) -> Tokenizer:
-    """Byte-level pairs learnt from what is written in the laboratory; digits stay single, so that numbers can be read."""
+    """Byte-level pairs learnt from what is written in the laboratory; digits stay single, so that numbers are read."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]

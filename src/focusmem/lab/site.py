@@ -267,7 +267,7 @@ def _make_products(rng: random.Random) -> tuple[Entry, ...]:
         nouns = rng.sample(CATEGORIES[category].split(), 2)
         prices = rng.sample(range(300, 29_900), 8)  # all different, so that the cheapest is one
         for price in prices:
-            name = _new_name(rng, names, lambda: f"{rng.choice(makers)} {rng.choice(ADJECTIVES)} {rng.choice(nouns)}")
+            name = _new_name(rng, names, makers, lambda: rng.choice(ADJECTIVES), nouns)
             facts = {
                 "material": rng.choice(MATERIALS),
                 "origin": rng.choice(COUNTRIES),
@@ -290,7 +290,7 @@ def _make_articles(rng: random.Random) -> tuple[Entry, ...]:
     for kind in rng.sample(list(PLACES), 5):
         nouns = rng.sample(PLACES[kind].split(), 2)
         for _ in range(8):
-            name = _new_name(rng, names, lambda: f"{rng.choice(regions)} {invented_name(rng)} {rng.choice(nouns)}")
+            name = _new_name(rng, names, regions, lambda: invented_name(rng), nouns)
             facts = {
                 "height": f"{rng.randrange(12, 4800)} m",
                 "area": f"{rng.randrange(2, 990)} km2",
@@ -305,8 +305,11 @@ def _make_articles(rng: random.Random) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
-def _new_name(rng: random.Random, taken: set[str], draw: Callable[[], str]) -> str:
-    while (name := draw()) in taken:
+def _new_name(
+    rng: random.Random, taken: set[str], firsts: list[str], middle: Callable[[], str], lasts: list[str]
+) -> str:
+    """Three words that no other entry of the site is called."""
+    while (name := f"{rng.choice(firsts)} {middle()} {rng.choice(lasts)}") in taken:
         pass
     taken.add(name)
     return name

@@ -1,4 +1,4 @@
-"""Agents made of rules: an expert that knows a site's conventions, an explorer that does not, and one that does nothing.
+"""Agents made of rules: an expert that knows a site's conventions, an explorer that does not.
 
 Expert and explorer go about a task in the same way and differ in what they believe. The explorer believes the common
 form of each convention until it fails, then tries the others, and gives up in time.
