@@ -24,7 +24,18 @@ def test_help_answers_in_under_half_a_second():
     assert min(times) < 0.5
 
 
-@pytest.mark.parametrize("words", [["model", "describe"], ["trajectory", "check"], ["bench", "readout"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["model", "describe"],
+        ["trajectory", "check"],
+        ["bench", "readout"],
+        ["lab", "serve"],
+        ["lab", "solve"],
+        ["lab", "pretrain"],
+        ["lab", "evaluate"],
+    ],
+)
 def test_every_help_opens_with_a_line_to_paste(words):
     result = CliRunner().invoke(app, [*words, "--help"])
     assert result.exit_code == 0

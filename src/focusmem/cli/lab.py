@@ -1,8 +1,16 @@
 """`focusmem lab`: visit the small offline world."""
 
-from typing import Annotated
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from focusmem.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from focusmem.lab.solving import Solved
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -33,6 +41,126 @@ def serve(
             webbrowser.open(server.url)
         wait_for_interrupt()
     typer.echo("Stopped.")
+
+
+@app.command()
+def solve(
+    solver: Annotated[str, typer.Option(help="expert (knows the site), explorer (finds out), or nothing.")] = "expert",
+    tasks: Annotated[int, typer.Option(min=1, help="How many evaluation tasks.")] = 20,
+    seed: Annotated[int, typer.Option(help="Which tasks, and what the explorer tries first.")] = 0,
+    browser: Annotated[str, typer.Option(help="raster (draws the pages itself) or chromium.")] = "raster",
+    world_seed: Annotated[int, typer.Option(help="Which world: equal seeds give equal sites.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document, with a row for each task.")] = False,
+) -> None:
+    """focusmem lab solve --solver explorer --tasks 20
+
+    Let an agent made of rules solve evaluation tasks of the laboratory.
+    """
+    from itertools import islice
+
+    from focusmem.lab import solving
+    from focusmem.lab.rollout import iter_tasks
+    from focusmem.lab.world import World
+
+    world = World(world_seed)
+    drawn = list(islice(iter_tasks(world, "e", "evaluation", seed), tasks))
+    solved = solving.solve(world, drawn, solver, seed, browser)
+    if json:
+        setting = {"solver": solver, "browser": browser, "seed": seed, "world_seed": world_seed}
+        print_json(setting | solving.summary(solved))
+    else:
+        _show(solved, f"{solver} in {browser}")
+
+
+def _show(solved: "Sequence[Solved]", title: str) -> None:
+    by_kind: defaultdict[str, list[Solved]] = defaultdict(list)
+    for one in solved:
+        by_kind[one.task.kind].append(one)
+    groups = [*sorted(by_kind.items()), ("all", solved)]
+    print_table(title, ("kind", "success", "tasks", "mean steps"), [_row(kind, group) for kind, group in groups])
+
+
+def _row(kind: str, group: "Sequence[Solved]") -> tuple[str, str, str, str]:
+    num = len(group)
+    success = sum(one.is_success for one in group) / num
+    return kind, f"{success:.1%}", str(num), f"{sum(len(one.actions) for one in group) / num:.1f}"
+
+
+@app.command()
+def pretrain(
+    out: Annotated[Path, typer.Option(help="The run's folder; a run that was stopped goes on from it.")],
+    minutes: Annotated[float, typer.Option(help="Time to train for, over all runs in this folder.")] = 25.0,
+    device: Annotated[str, typer.Option(help="cuda, or cpu for a trial of the machinery.")] = "cuda",
+    start: Annotated[Path | None, typer.Option(help="Weights to begin with: an earlier policy folder.")] = None,
+    workers: Annotated[int, typer.Option(help="Processes that draw batches.")] = 13,
+    tokens: Annotated[int, typer.Option(help="Tokens per step.")] = 65_536,
+    seed: Annotated[int, typer.Option(help="Of the weights and the examples.")] = 0,
+) -> None:
+    """focusmem lab pretrain --out runs/policy --minutes 25
+
+    Teach the laboratory's policy from nothing: to read pages, act, describe, answer. Needs a GPU to get anywhere.
+
+    A laptop-sized trial: focusmem lab pretrain --out runs/trial --device cpu --minutes 1 --tokens 4000 --workers 1
+    """
+    from focusmem.lab.pretrain import PretrainConfig
+    from focusmem.lab.pretrain import pretrain as run
+
+    config = PretrainConfig(
+        minutes=minutes,
+        device=device,
+        start=None if start is None else str(start),
+        num_workers=workers,
+        max_tokens=tokens,
+        seed=seed,
+    )
+    run(config, out)
+    typer.echo(f"The policy and its card are in {out / 'policy'}, the metrics in {out / 'metrics.jsonl'}.")
+
+
+@app.command()
+def evaluate(
+    policy: Annotated[Path, typer.Option(help="A policy folder, as `focusmem lab pretrain` writes it.")],
+    memory: Annotated[str, typer.Option(help="none, notes or replay.")] = "none",
+    history: Annotated[bool, typer.Option("--history", help="Show events that left the window raw as well.")] = False,
+    tasks: Annotated[int, typer.Option(help="How many evaluation tasks.")] = 400,
+    seed: Annotated[int, typer.Option(help="Which tasks.")] = 0,
+    browser: Annotated[str, typer.Option(help="raster or chromium.")] = "raster",
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    batch: Annotated[int, typer.Option(help="Episodes that go on side by side.")] = 16,
+    out: Annotated[Path | None, typer.Option(help="The run's folder; default: named after the options.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+) -> None:
+    """focusmem lab evaluate --policy runs/policy/policy --memory none --tasks 20
+
+    Let a policy act in whole episodes on sites it has never seen. A run that was stopped goes on from its folder.
+    """
+    import torch
+
+    from focusmem.lab.evaluate import EvaluateConfig
+    from focusmem.lab.evaluate import evaluate as run
+    from focusmem.model.backbone import Backbone
+
+    config = EvaluateConfig(
+        memory=memory,  # type: ignore[arg-type]
+        num_tasks=tasks,
+        seed=seed,
+        browser=browser,  # type: ignore[arg-type]
+        shows_history=history,
+        batch_size=batch,
+    )
+    folder = out or Path("runs") / f"lab-{memory}{'-history' if history else ''}-{browser}-{seed}-{tasks}"
+    dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
+    results = run(Backbone.load(policy, dtype=dtype, device=device), config, folder)
+    if json:
+        print_json(results)
+        return
+    low, high = results["success_interval"]
+    rows = [(kind, f"{one['success_rate']:.1%}", str(one["num_tasks"])) for kind, one in results["by_kind"].items()]
+    print_table(f"memory: {memory}, {browser}", ("kind", "success", "tasks"), rows)
+    typer.echo(f"Success {results['success_rate']:.1%} ({low:.1%} to {high:.1%}) of {results['num_tasks']} tasks.")
+    typer.echo(f"{results['mean_steps']:.1f} steps, {results['hit_max_rate']:.1%} of episodes at the limit.")
+    typer.echo(f"{results['unreadable_rate']:.2%} of actions unreadable, {results['mean_step_s']:.2f} s per step.")
+    typer.echo(f"{results['num_errors']} episodes ended in an error. Run: {folder}")
 
 
 def wait_for_interrupt() -> None:

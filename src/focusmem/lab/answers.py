@@ -88,7 +88,7 @@ def experience(world: World, steps: Sequence[RolloutStep]) -> list[str]:
             found.append(f"lists are set in {own.menu}")
         elif clicked and clicked == own.picture and parts[:1] == ("entry",):
             found.append(f"picture is under {own.picture}")
-        elif action.name == "type":
+        elif action.name == "type" and site.found_by(action.arguments.text):
             found.append(f"search wants {_QUERY_WORDS[own.query]}")
         if names := list(facts_seen(world, step)):
             found.append(f"{' and '.join(names)} in {parts[3]}")

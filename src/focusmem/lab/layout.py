@@ -1,6 +1,6 @@
 """Puts words, boxes and controls on a page from top to bottom."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from focusmem.lab.scene import VIEW_HEIGHT, VIEW_WIDTH, Box, Colour, Control, Drawn, Font, Rectangle, Scene, Shape, Word
 
@@ -85,10 +85,20 @@ class PageBuilder:
 
     def _wrapped(self, left: int, top: int, text: str, font: Font, colour: Colour, width: int) -> int:
         x = left
-        for word in text.split():
+        for word in _that_fit(text.split(), font, width):
             size = font.width(word)
             if x > left and x + size > left + width:
                 x, top = left, top + font.line_height
             self._drawn.append(Word(x, top, word, font, colour))
             x += size + font.space
         return top + font.line_height
+
+
+def _that_fit(words: Iterable[str], font: Font, width: int) -> Iterator[str]:
+    """Words that are wider than a line, such as a visitor may type, are cut."""
+    for word in words:
+        while font.width(word) > width:
+            num = next(num for num in range(len(word), 0, -1) if num == 1 or font.width(word[:num]) <= width)
+            yield word[:num]
+            word = word[num:]
+        yield word

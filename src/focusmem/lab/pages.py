@@ -15,7 +15,7 @@
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from focusmem.lab.layout import PageBuilder
 from focusmem.lab.pictures import PLACE_PICTURES, row_of, shade, silhouette
@@ -36,7 +36,7 @@ FACT_NAMES = {
     "price": "Price",
     "height": "Height",
     "area": "Area",
-    "founded": "Founded",
+    "founded": "Year founded",
     "founder": "Founder",
     "population": "Population",
     "language": "Language",
@@ -55,9 +55,10 @@ class Address:
 
     @classmethod
     def parse(cls, path: str) -> "Address":
-        split = urlsplit(path)
-        parts = [unquote(part) for part in split.path.split("/") if part]
-        query = dict(parse_qsl(split.query, keep_blank_values=True))
+        # By hand: what urlsplit takes for a host and refuses is only an odd path here.
+        before, _, after = path.partition("#")[0].partition("?")
+        parts = [unquote(part) for part in before.split("/") if part]
+        query = dict(parse_qsl(after, keep_blank_values=True))
         return cls(parts[0] if parts else "", tuple(parts[1:]), query)
 
     def to(self, *parts: str | int, **changes: str | int | None) -> str:
@@ -69,7 +70,14 @@ class Address:
 
     @property
     def put_aside(self) -> tuple[int, ...]:
-        return tuple(int(one) for one in self.query.get("put", "").split(".") if one.isdigit())
+        """Each index once; some may be of no entry."""
+        indices = (_index(one) for one in self.query.get("put", "").split("."))
+        return tuple(dict.fromkeys(index for index in indices if index is not None))
+
+
+def _index(text: str) -> int | None:
+    """A number as our own links write them, and nothing else that Python would read or choke on."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 6 else None
 
 
 def make_scene(site: Site, address: Address) -> Scene:
@@ -86,10 +94,10 @@ def make_scene(site: Site, address: Address) -> Scene:
             return page.listing(category)
         case ("menu", category) if category in site.categories():
             return page.menu(category)
-        case ("menu", category, _) if category in site.categories():
+        case ("menu", category, label) if category in site.categories() and label in page.wrong_menus():
             return page.empty_menu(category)
-        case ("entry", number, *rest) if number.isdigit() and int(number) < len(site.entries):
-            return page.entry(site.entries[int(number)], tuple(rest))
+        case ("entry", number, *rest) if (index := _index(number)) is not None and index < len(site.entries):
+            return page.entry(site.entries[index], tuple(rest))
         case ("compare",):
             return page.compare()
         case ("join",):
@@ -102,6 +110,7 @@ class _Pages:
 
     def __init__(self, site: Site, address: Address) -> None:
         self.site, self.address, self.look = site, address, site.look
+        self.aside = [index for index in address.put_aside if index < len(site.entries)]
         self.faint = shade(self.look.ink, 0.35 if sum(self.look.ink) < 380 else -0.3)
 
     # Whole pages
@@ -228,7 +237,7 @@ class _Pages:
     def compare(self) -> Scene:
         page = self._begin()
         page.text("Your compare list", _TITLE, self.look.ink)
-        chosen = [self.site.entries[index] for index in self.address.put_aside if index < len(self.site.entries)]
+        chosen = [self.site.entries[index] for index in self.aside]
         if not chosen:
             page.text("Nothing is on it yet.", _BODY, self.look.ink)
         for entry in chosen:
@@ -250,7 +259,7 @@ class _Pages:
         if self.site.family == "market":
             price = entry.facts["price"] if self.site.conventions.offer is None else "see inside"
             page.text(f"Price: {price}", _HEAD, self.look.ink)
-            aside = ".".join(str(one) for one in dict.fromkeys((*self.address.put_aside, entry.index)))
+            aside = ".".join(str(one) for one in dict.fromkeys((*self.aside, entry.index)))
             href = self.address.to(*self.address.parts, put=aside)
             page.link("Add to compare list", href, _SMALL, self.look.accent, gap=4)
         # The way to the sections is often below the fold.
@@ -297,6 +306,7 @@ class _Pages:
             page.text_at(22, top, f"{FACT_NAMES[fact]}:", _HEAD, self.look.ink)
             page.text_at(200, top, entry.facts[fact], Font(14), self.look.ink)
             page.skip(25)
+        page.skip(4)
         self._filler(page, f"end {section} {entry.index}", 2)
         return page.finish(entry.name)
 
@@ -328,8 +338,7 @@ class _Pages:
         page.rectangle(field, white if is_live else shade(self.look.bar, 0.6), shade(self.look.bar, -0.4))
         if is_live:
             page.field(field, "Search", self.address.to("find") + self._joiner() + "q={text}")
-            num = len(self.address.put_aside)
-            page.link_at(382, 8, f"List {num}", self.address.to("compare"), _SMALL, white)
+            page.link_at(382, 8, f"List {len(self.aside)}", self.address.to("compare"), _SMALL, white)
             page.control_only(Box(4, 4, 200, 26), f"{self.site.name} home", self.address.to())
         page.skip(34)
 
@@ -340,12 +349,12 @@ class _Pages:
         for index, section in enumerate(self.site.sections):
             href = self.address.to("entry", entry.index, "part", section)
             if self.look.is_boxed:
-                left, top = 14 + 140 * (index % 3), page.top + 4 + 28 * (index // 3)
+                left, top = 14 + 140 * (index % 3), page.top + 4 + 32 * (index // 3)
                 page.button(left, top, section, href, self.look.accent, width=132)
             else:
                 left, top = 14 + 140 * (index % 3), page.top + 4 + 22 * (index // 3)
                 page.link_at(left, top, section, href, Font(14), self.look.accent)
-        page.skip(64 if self.look.is_boxed else 54)
+        page.skip(70 if self.look.is_boxed else 54)
 
     def _picture_or_link(self, page: PageBuilder, entry: Entry) -> None:
         label = self.site.conventions.picture
@@ -366,9 +375,9 @@ class _Pages:
         page.skip(height + 6)
 
     def _list(self, page: PageBuilder, entries: Sequence[Entry], href_of_page: Callable[[int], str]) -> None:
-        number = int(self.address.query.get("p", "1")) if self.address.query.get("p", "1").isdigit() else 1
+        number = _index(self.address.query.get("p", "")) or 1
         num_pages = max(1, -(-len(entries) // LIST_SIZE))
-        number = min(max(1, number), num_pages)
+        number = min(number, num_pages)
         for entry in entries[(number - 1) * LIST_SIZE : number * LIST_SIZE]:
             self._card(page, entry)
         page.text(f"Page {number} of {num_pages}", _SMALL, self.faint)
@@ -395,7 +404,7 @@ class _Pages:
         )
         has_price = self.site.family == "market" and self.site.conventions.offer is None
         page.text_at(
-            box.left + 50, top + 23, entry.facts["price"] if has_price else entry.category, _SMALL, self.look.ink
+            box.left + 50, top + 24, entry.facts["price"] if has_price else entry.category, _SMALL, self.look.ink
         )
         page.skip(48)
 
@@ -418,6 +427,9 @@ class _Pages:
         )
 
     # Small things
+
+    def wrong_menus(self) -> set[str]:
+        return set(self._menus()) - {self.site.conventions.menu}
 
     def _menus(self) -> tuple[str, ...]:
         """Three menus, the right one among them, in an order of the site's own."""

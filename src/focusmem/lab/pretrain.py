@@ -5,6 +5,7 @@ rate follows the time spent, since time on a GPU is what there is little of; a r
 save as if it had never stopped.
 """
 
+import copy
 import io
 import json
 import logging
@@ -28,6 +29,8 @@ from focusmem.lab.policy import new_policy, train_tokenizer
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.progress import Progress
+from focusmem.schemas import dump_record
+from focusmem.schemas.environment import collect_environment
 from focusmem.seeds import derive_seed
 
 _log = logging.getLogger(__name__)
@@ -50,6 +53,8 @@ class PretrainConfig:
     seed: int = 0
     world_seed: int = 0
     device: str = "cuda"
+    start: str | None = None
+    """Weights to begin with, from an earlier run's `policy` folder; None begins from nothing."""
     sizes: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...] = ()
     """Changes to the architecture, for tests."""
 
@@ -101,16 +106,14 @@ class _State:
 def pretrain(config: PretrainConfig, folder: Path) -> Backbone:
     """Train for the configured time, resuming from `folder` where a run was stopped; returns the policy."""
     world = World(config.world_seed)
-    policy = new_policy(
-        train_tokenizer(world), seed=config.seed, **{part: dict(values) for part, values in config.sizes}
-    ).to(config.device)
+    policy = _first_policy(world, config).to(config.device)
     policy.model.requires_grad_(True)
     if config.device.startswith("cuda"):
         # cuDNN plans its attention anew for every shape, and shapes change with every batch.
         torch.backends.cuda.enable_cudnn_sdp(False)
         # Twice as fast, for half a minute of compiling.
         for layer in policy.language_model.layers:  # type: ignore[union-attr]
-            layer.forward = torch.compile(layer.forward, dynamic=True)
+            layer.compile(dynamic=True)
     state = _State(policy, _optimizer(policy, config))
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "config.json", json.dumps(asdict(config), indent=2).encode())
@@ -141,7 +144,37 @@ def pretrain(config: PretrainConfig, folder: Path) -> Backbone:
             if is_over:
                 break
     policy.model.requires_grad_(False)
+    _write_policy(policy, state, config, folder)
     return policy
+
+
+def _first_policy(world: World, config: PretrainConfig) -> Backbone:
+    if config.start is not None:
+        return Backbone.load(config.start, dtype=torch.float32)
+    changes = {part: dict(values) for part, values in config.sizes}
+    return new_policy(train_tokenizer(world), seed=config.seed, **changes)
+
+
+def _write_policy(policy: Backbone, state: "_State", config: PretrainConfig, folder: Path) -> None:
+    """The trained policy in bfloat16, in files small enough for a repository, with a card that says how it was made."""
+    scores = score(policy, World(config.world_seed), num_batches=2, max_tokens=config.max_tokens)
+    name = torch.cuda.get_device_name() if policy.device.type == "cuda" else "cpu"
+    seeds = {"pretrain": config.seed, "world": config.world_seed}
+    card = {
+        "what": "the laboratory's policy: Qwen3-VL architecture, trained from scratch on laboratory sites only",
+        "num_parameters": sum(parameter.numel() for parameter in policy.model.parameters()),
+        "num_steps": state.num_steps,
+        "num_tokens": state.num_tokens,
+        "trained_s": round(state.trained_s, 1),
+        "waiting_rate": state.waited_s / max(1e-9, state.trained_s),
+        "config": asdict(config),
+        "environment": json.loads(dump_record(collect_environment(seeds, {"accelerator": name}))),
+        "right_rate": {tag: rate for tag, (rate, _) in scores.items()},
+        "num_scored": {tag: num for tag, (_, num) in scores.items()},
+    }
+    half = copy.deepcopy(policy).to(torch.bfloat16)
+    half.save(folder / "policy", max_shard_size="14MB")
+    write_whole(folder / "policy" / "card.json", json.dumps(card, indent=2).encode())
 
 
 def _optimizer(policy: Backbone, config: PretrainConfig) -> torch.optim.Optimizer:

@@ -4,6 +4,9 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from focusmem.agent.prompt import NUM_RECENT
+from focusmem.lab.pages import FACT_NAMES, Address
+from focusmem.lab.scene import VIEW_HEIGHT, Word
 from focusmem.lab.session import PageSession
 from focusmem.lab.solvers import Solver, View
 from focusmem.lab.tasks import COMPARISONS, KINDS, MAX_STEPS, NUM_SITES, LabTask, Use, is_right, make_task
@@ -13,6 +16,8 @@ from focusmem.seeds import derive_seed
 
 MIN_STEPS = 5
 """Tasks that an expert solves faster are too easy to say anything about memory."""
+COMPARISON_WEIGHT = 3
+"""Comparisons are drawn so much more often than other kinds: they are the long tasks, and many are not sensible."""
 
 
 @dataclass(frozen=True)
@@ -54,17 +59,36 @@ def roll_out(world: World, task: LabTask, solver: Solver, *, max_steps: int = MA
 
 
 def iter_tasks(world: World, split: str, use: Use, seed: int) -> Iterator[LabTask]:
-    """Tasks without end, over a split's sites: those that an expert solves in a sensible number of steps."""
+    """Tasks without end, over a split's sites, as far as they are sensible."""
     rng = random.Random(derive_seed(world.seed, "tasks", split, use, seed))
     while True:
         site_id = f"{split}-{rng.randrange(NUM_SITES[split])}"
         kinds = KINDS[world.site(site_id).family]
-        kind = rng.choice([*kinds, *(kind for kind in kinds if kind in COMPARISONS)])
+        kind = rng.choices(kinds, [COMPARISON_WEIGHT if kind in COMPARISONS else 1 for kind in kinds])[0]
         task = make_task(world, site_id, kind, use, rng.randrange(10**6))
         if is_sensible(world, task):
             yield task
 
 
 def is_sensible(world: World, task: LabTask) -> bool:
+    """An expert takes neither too few steps nor too many, and a comparison cannot be made without memory."""
     rollout = roll_out(world, task, Solver.expert(world, task))
-    return rollout.is_success and MIN_STEPS <= len(rollout.steps) <= MAX_STEPS
+    is_long_enough = MIN_STEPS <= len(rollout.steps) <= MAX_STEPS
+    return rollout.is_success and is_long_enough and not _is_in_window(world, rollout)
+
+
+def _is_in_window(world: World, rollout: Rollout) -> bool:
+    """Whether the first fact of a comparison can still be seen in the recent events when the answer is due."""
+    task = rollout.task
+    if task.kind not in COMPARISONS:
+        return False
+    recent = rollout.steps[-1 - NUM_RECENT : -1]
+    return any(_shows_some_of(world, step, task.entries[0], task.fact or "") for step in recent)
+
+
+def _shows_some_of(world: World, step: RolloutStep, index: int, fact: str) -> bool:
+    if Address.parse(step.path).parts[:2] != ("entry", str(index)):
+        return False
+    label = f"{FACT_NAMES[fact]}:".split()[0]
+    words = (item for item in world.scene(step.path).drawn if isinstance(item, Word) and item.text == label)
+    return any(step.scroll - word.font.line_height < word.top < step.scroll + VIEW_HEIGHT for word in words)

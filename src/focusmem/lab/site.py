@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from focusmem.lab.pictures import EMBLEMS
+from focusmem.lab.pictures import EMBLEMS, shade
 from focusmem.lab.scene import Colour
 from focusmem.lab.words import (
     ADJECTIVES,
@@ -86,6 +86,9 @@ NUM_FOUND = 9
 """Search fills up its list with entries that share a word, so that the right one may be on the second page."""
 NUM_CHOICES = 3
 """Buttons of a dialog, and links of a short edition; one of them is right."""
+
+MIN_CONTRAST = 4.5
+"""Between a site's colours and what they stand on."""
 
 
 @dataclass(frozen=True)
@@ -243,14 +246,36 @@ def _make_conventions(
 def _make_look(rng: random.Random) -> Look:
     hue, other = rng.random(), rng.random()
     dark = rng.random() < 0.12
+    paper = _hsl(hue, 0.35, 0.96) if not dark else _hsl(hue, 0.2, 0.16)
     return Look(
-        bar=_hsl(hue, 0.55, 0.33),
-        accent=_hsl(other, 0.65, 0.38 if not dark else 0.7),
-        paper=_hsl(hue, 0.35, 0.96) if not dark else _hsl(hue, 0.2, 0.16),
+        bar=_readable(_hsl(hue, 0.55, 0.33), (255, 255, 255)),
+        accent=_readable(_hsl(other, 0.65, 0.38 if not dark else 0.7), paper),
+        paper=paper,
         card=(255, 255, 255) if not dark else _hsl(hue, 0.2, 0.24),
         ink=(28, 30, 38) if not dark else (236, 236, 240),
         is_boxed=rng.random() < 0.5,
     )
+
+
+def _readable(colour: Colour, ground: Colour) -> Colour:
+    """The colour, darker or lighter until it stands out from the ground: yellows and greens are bright by nature."""
+    amount = -0.06 if _luminance(ground) > 0.4 else 0.06
+    while _contrast(colour, ground) < MIN_CONTRAST:
+        colour = shade(colour, amount)
+    return colour
+
+
+def _contrast(one: Colour, other: Colour) -> float:
+    """As the W3C's accessibility guidelines define it, from 1 to 21."""
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: Colour) -> float:
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in (one / 255 for one in colour)
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def _hsl(hue: float, saturation: float, lightness: float) -> Colour:
@@ -265,11 +290,12 @@ def _make_products(rng: random.Random) -> tuple[Entry, ...]:
     names: set[str] = set()
     for category in rng.sample(list(CATEGORIES), 5):
         nouns = rng.sample(CATEGORIES[category].split(), 2)
+        materials = rng.sample(MATERIALS, 3)  # few, so that a filtered list still has something to order
         prices = rng.sample(range(300, 29_900), 8)  # all different, so that the cheapest is one
         for price in prices:
             name = _new_name(rng, names, makers, lambda: rng.choice(ADJECTIVES), nouns)
             facts = {
-                "material": rng.choice(MATERIALS),
+                "material": rng.choice(materials),
                 "origin": rng.choice(COUNTRIES),
                 "weight": f"{rng.randrange(105, 9900, 5)} g",
                 "length": f"{rng.randrange(6, 240)} cm",

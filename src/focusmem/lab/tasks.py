@@ -27,7 +27,7 @@ KINDS: dict[Family, tuple[str, ...]] = {
     "encyclopedia": ("fact", "emblem", "contrast", "check"),
 }
 COMPARISONS = ("compare", "contrast")
-"""Kinds whose first fact has left the recent window when it is needed; drawn twice as often as others."""
+"""Kinds whose first fact has left the recent window when it is needed."""
 MAX_STEPS = 15
 _NUMBERS: dict[Family, tuple[str, ...]] = {
     "market": ("weight", "length", "warranty", "delivery"),

@@ -3,19 +3,19 @@
 import random
 
 ADJECTIVES = """
-amber ample ancient arctic autumn azure balanced bold brave breezy bright brisk bronze calm candid celtic cheerful civic
-classic clear clever coastal compact cosmic cosy crisp curved dapper daring deluxe desert double dreamy durable
+amber ample ancient arctic autumn azure balanced bold brave breezy bright brisk bronze calm candid celtic cheerful
+civic classic clear clever coastal compact cosmic cosy crisp curved dapper daring deluxe desert double dreamy durable
 eager early earthy easy elegant endless evening fabled faithful famous fancy feather festive fine firm floral folding
-formal fresh friendly frosty gentle gilded glossy golden graceful grand handy happy harbour hardy hearty hidden honest humble
-ideal indigo island ivory jolly jovial jumbo keen kind lakeside large lasting lavish leafy level light linen little
-lively local lofty loyal lucky lunar magic maple marine mellow merry midnight mighty misty mobile modern modest moonlit morning
-mossy mountain narrow natural neat nimble noble northern nova oaken olive open orchard painted paper pastel patient
-peaceful pearl petite pine placid plain playful plush pocket polar polished portable prairie precise prime proud quick
-quiet radiant rapid refined regal reliable retro ridge river robust rocky rosy round royal rugged rural rustic satin
-scenic secret serene shaded sharp shiny silent silken silver simple sleek slender slim smart smooth snowy soft solar
-solid southern spare spring square stable starry steady still stone stormy striped sturdy subtle summer sunlit sunny
-supple sweet swift tall tender thrifty tidy timber tiny tranquil true twin urban useful valley velvet vintage vivid warm
-western wide willow windy winter wise woodland woven zesty
+formal fresh friendly frosty gentle gilded glossy golden graceful grand handy happy harbour hardy hearty hidden honest
+humble ideal indigo island ivory jolly jovial jumbo keen kind lakeside large lasting lavish leafy level light linen
+little lively local lofty loyal lucky lunar magic maple marine mellow merry midnight mighty misty mobile modern modest
+moonlit morning mossy mountain narrow natural neat nimble noble northern nova oaken olive open orchard painted paper
+pastel patient peaceful pearl petite pine placid plain playful plush pocket polar polished portable prairie precise
+prime proud quick quiet radiant rapid refined regal reliable retro ridge river robust rocky rosy round royal rugged
+rural rustic satin scenic secret serene shaded sharp shiny silent silken silver simple sleek slender slim smart smooth
+snowy soft solar solid southern spare spring square stable starry steady still stone stormy striped sturdy subtle
+summer sunlit sunny supple sweet swift tall tender thrifty tidy timber tiny tranquil true twin urban useful valley
+velvet vintage vivid warm western wide willow windy winter wise woodland woven zesty
 """.split()
 
 CATEGORIES = {

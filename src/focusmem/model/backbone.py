@@ -188,9 +188,9 @@ class Backbone(nn.Module):
             model = Qwen3VL._from_config(config, attn_implementation="sdpa", dtype=torch.bfloat16)
         return cls(model, byte_tokenizer(), ImageConfig(), name=name)
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, *, max_shard_size: str = "5GB") -> None:
         """Write the checkpoint in the library's own layout, so that `load` and other tools can read it."""
-        self.model.save_pretrained(folder)
+        self.model.save_pretrained(folder, max_shard_size=max_shard_size)
         plain = copy.deepcopy(self.chat.tokenizer)
         plain.encode_special_tokens = False
         PreTrainedTokenizerFast(

@@ -1,0 +1,97 @@
+"""Draws the sheets in docs/pictures again: run it with the project's Python after pages or sites have changed."""
+
+import asyncio
+from pathlib import Path
+
+from PIL import Image, ImageDraw
+
+from focusmem.browser.chromium import ChromiumBrowser
+from focusmem.lab.scene import VIEW_HEIGHT, VIEW_WIDTH, Font, loaded_font
+from focusmem.lab.server import LAB_LIMITS, LabServer
+from focusmem.lab.session import PageSession
+from focusmem.lab.site import Site
+from focusmem.lab.world import World
+
+PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
+GAP, CAPTION = 18, 24
+
+
+def sheet(images: list[tuple[Image.Image, str]], columns: int) -> Image.Image:
+    rows = -(-len(images) // columns)
+    size = (GAP + columns * (VIEW_WIDTH + GAP), GAP + rows * (VIEW_HEIGHT + CAPTION + GAP))
+    whole = Image.new("RGB", size, "white")
+    canvas = ImageDraw.Draw(whole)
+    for index, (image, caption) in enumerate(images):
+        left = GAP + index % columns * (VIEW_WIDTH + GAP)
+        top = GAP + index // columns * (VIEW_HEIGHT + CAPTION + GAP)
+        whole.paste(image, (left, top))
+        canvas.rectangle((left - 1, top - 1, left + VIEW_WIDTH, top + VIEW_HEIGHT), outline=(190, 196, 206))
+        canvas.text((left, top + VIEW_HEIGHT + 4), caption, fill=(70, 74, 84), font=loaded_font(Font(14)))
+    return whole
+
+
+def sites(world: World, first: int, wanted: str) -> Site:
+    """The first site from a number on whose conventions show what is wanted."""
+    for number in range(first, first + 400, 2):
+        site = world.site(f"e-{number}")
+        if getattr(site.conventions, wanted):
+            return site
+    raise LookupError(wanted)
+
+
+def market(world: World) -> list[tuple[str, str]]:
+    home, results, product, section, listing = (world.site(f"e-{number}") for number in (4, 8, 10, 14, 20))
+    dialog = sites(world, 2, "dialog")
+    part = section.conventions.section_of["measure"]
+    category = listing.categories()[0]
+    query = results.query_for(results.entries[5]).replace(" ", "+")
+    return [
+        (f"/{home.site_id}/?seen=1", "A home page"),
+        (f"/{dialog.site_id}/", "A dialog in front of another site"),
+        (f"/{results.site_id}/find?q={query}&seen=1", "What a search finds"),
+        (f"/{product.site_id}/entry/9?seen=1", "A product's page"),
+        (f"/{section.site_id}/entry/3/part/{part}?seen=1", "A section with facts"),
+        (f"/{listing.site_id}/kind/{category}?order=low&seen=1", "A list, ordered by price"),
+    ]
+
+
+def encyclopedia(world: World) -> list[tuple[str, str]]:
+    home, results, article, section = (world.site(f"e-{number}") for number in (3, 5, 7, 13))
+    dialog, short = sites(world, 1, "dialog"), sites(world, 15, "edition")
+    part = section.conventions.section_of["past"]
+    query = results.query_for(results.entries[5]).replace(" ", "+")
+    return [
+        (f"/{home.site_id}/?seen=1", "A home page"),
+        (f"/{dialog.site_id}/", "A dialog in front of another site"),
+        (f"/{results.site_id}/find?q={query}&seen=1", "What a search finds"),
+        (f"/{article.site_id}/entry/4?seen=1", "An article"),
+        (f"/{section.site_id}/entry/3/part/{part}?seen=1", "A section with facts"),
+        (f"/{short.site_id}/entry/6?seen=1", "A short edition"),
+    ]
+
+
+async def both_views(world: World, paths: list[str]) -> list[tuple[Image.Image, str]]:
+    images = []
+    with LabServer(world) as server:
+        browser = await ChromiumBrowser.launch(LAB_LIMITS, [server.host])
+        for path in paths:
+            await browser.open(server.url.rstrip("/") + path)
+            images.append((PageSession(world, path).image(), "Raster (Pillow)"))
+            images.append(((await browser.observe()).screenshot.image(), "Chromium"))
+        await browser.close()
+    return images
+
+
+def main() -> None:
+    world = World(0)
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    for name, pages in (("market", market(world)), ("encyclopedia", encyclopedia(world))):
+        drawn = [(PageSession(world, path).image(), caption) for path, caption in pages]
+        sheet(drawn, 3).quantize(128).save(PICTURES / f"{name}.png", optimize=True)
+    paths = [market(world)[3][0], encyclopedia(world)[2][0]]
+    two = asyncio.run(both_views(world, paths))
+    sheet(two, 2).quantize(128).save(PICTURES / "two-views.png", optimize=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,350 @@
+"""The laboratory's policy at work: whole episodes on sites it has never seen, many side by side.
+
+none     the prompt alone
+notes    a few words about the site in front of it
+replay   a demonstration on the same site in front of it, raw
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+
+from focusmem.agent.prompt import NUM_RECENT, RecentEvent
+from focusmem.browser.base import Browser
+from focusmem.errors import ConfigError, PolicyError, WorldError
+from focusmem.files import write_whole
+from focusmem.intervals import wilson_interval
+from focusmem.lab.answers import experience, notes
+from focusmem.lab.corpus import CHUNK_EVENTS, Texts
+from focusmem.lab.raster_browser import RasterBrowser
+from focusmem.lab.rollout import Rollout, iter_tasks, roll_out
+from focusmem.lab.session import ORIGIN, PageSession
+from focusmem.lab.solvers import Solver
+from focusmem.lab.tasks import KINDS, MAX_STEPS, LabTask, is_right, make_task
+from focusmem.lab.world import World
+from focusmem.model.backbone import Backbone
+from focusmem.model.generation import GenerationConfig, generate
+from focusmem.progress import Progress
+from focusmem.schemas import (
+    EvidenceItem,
+    Outcome,
+    Prompt,
+    Role,
+    Run,
+    Screenshot,
+    Step,
+    Trajectory,
+    Turn,
+    action_to_json,
+    dump_record,
+    parse_action,
+    save_trajectory,
+)
+from focusmem.schemas.environment import collect_environment
+from focusmem.schemas.trajectory_folder import load_trajectory
+
+MemoryKind = Literal["none", "notes", "replay"]
+BrowserKind = Literal["raster", "chromium"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateConfig:
+    memory: MemoryKind = "none"
+    num_tasks: int = 400
+    seed: int = 0
+    world_seed: int = 0
+    browser: BrowserKind = "raster"
+    shows_history: bool = False
+    """Give events that left the window back, raw, in front of the prompt."""
+    batch_size: int = 16
+    """Episodes that go on side by side."""
+    max_new_tokens: int = 96
+
+    def __post_init__(self) -> None:
+        for name, kind in (("memory", MemoryKind), ("browser", BrowserKind)):
+            if getattr(self, name) not in get_args(kind):
+                raise ConfigError(f"{name} is '{getattr(self, name)}'; choose one of {', '.join(get_args(kind))}.")
+        if self.num_tasks < 1:
+            raise ConfigError(f"num_tasks is {self.num_tasks}; it must be at least 1.")
+
+
+@dataclass
+class _Episode:
+    """One task under way."""
+
+    task: LabTask
+    browser: Browser
+    front: Prompt
+    steps: list[Step] = field(default_factory=list)
+    screenshots: dict[str, Screenshot] = field(default_factory=dict)
+    seconds: float = 0.0
+    error: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        last = self.steps[-1].action if self.steps else None
+        return self.error is not None or len(self.steps) >= MAX_STEPS or (last is not None and last.name == "stop")
+
+
+def evaluate(policy: Backbone, config: EvaluateConfig, folder: Path) -> dict[str, Any]:
+    """Run what is not yet in `folder`, and sum up all of it."""
+    _Evaluation(policy, config, folder).run()
+    return summarise(folder)
+
+
+class _Evaluation:
+    def __init__(self, policy: Backbone, config: EvaluateConfig, folder: Path) -> None:
+        self.policy, self.config, self.folder = policy, config, folder
+        self.world, self.texts = World(config.world_seed), Texts.load()
+
+    def run(self) -> None:
+        self._begin()
+        drawn = iter_tasks(self.world, "e", "evaluation", self.config.seed)
+        tasks = [next(drawn) for _ in range(self.config.num_tasks)]
+        write_whole(
+            self.folder / "tasks.json",
+            json.dumps([{"task_id": one.task.task_id, "kind": one.kind} for one in tasks], indent=1).encode(),
+        )
+        left = [task for task in tasks if not (self._place(task) / "episode.json").exists()]
+        with Progress("evaluate", total=len(tasks)) as line:
+            line.step(len(tasks) - len(left))
+            asyncio.run(self._run_all(left, line))
+
+    async def _run_all(self, tasks: Sequence[LabTask], line: Progress) -> None:
+        async with AsyncExitStack() as stack:
+            make_browser = await self._browsers(stack)
+            for start in range(0, len(tasks), self.config.batch_size):
+                together = tasks[start : start + self.config.batch_size]
+                episodes = [_Episode(task, await make_browser(), self.front_of(task)) for task in together]
+                await self._run_together(episodes)
+                for episode in episodes:
+                    self._store(episode)
+                    line.step(failed=episode.error is not None, note=self.config.memory)
+
+    async def _browsers(self, stack: AsyncExitStack) -> Any:
+        if self.config.browser == "raster":
+
+            async def raster() -> Browser:
+                return RasterBrowser(self.world)
+
+            self._origin = ORIGIN
+            return raster
+        from focusmem.browser.chromium import ChromiumBrowser
+        from focusmem.browser.chromium_process import ChromiumPool
+        from focusmem.lab.server import LAB_LIMITS, LabServer
+
+        server = stack.enter_context(LabServer(self.world))
+        pool = await stack.enter_async_context(ChromiumPool())
+        self._origin = server.url.rstrip("/")
+
+        async def chromium() -> Browser:
+            return await ChromiumBrowser.launch(LAB_LIMITS, [server.host], pool=pool)
+
+        return chromium
+
+    async def _run_together(self, episodes: Sequence[_Episode]) -> None:
+        """All episodes in step: look, ask the policy once for all of them, act."""
+        for episode in episodes:
+            await episode.browser.open(f"{self._origin}/{episode.task.site_id}/")
+        try:
+            while active := [episode for episode in episodes if not episode.is_over]:
+                started = time.perf_counter()
+                seen = [(await episode.browser.observe()).screenshot for episode in active]
+                replies = self._ask([self._prompt(one, shot) for one, shot in zip(active, seen, strict=True)])
+                for episode, screenshot, reply in zip(active, seen, replies, strict=True):
+                    await self._act(episode, screenshot, reply)
+                    episode.seconds += (time.perf_counter() - started) / len(active)
+        finally:
+            for episode in episodes:
+                await episode.browser.close()
+
+    def _ask(self, prompts: Sequence[Prompt]) -> list[str]:
+        rows = self.policy.embed([self.policy.tokenise(prompt) for prompt in prompts])
+        replies = generate(self.policy, rows, GenerationConfig(max_new_tokens=self.config.max_new_tokens))
+        return [self.policy.text_of(ids) for ids in replies]
+
+    async def _act(self, episode: _Episode, screenshot: Screenshot, reply: str) -> None:
+        episode.screenshots[screenshot.digest] = screenshot
+        try:
+            action = parse_action(reply)
+        except PolicyError as error:
+            episode.steps.append(Step(screenshot=screenshot.ref(), reply=reply, error=str(error)))
+            return
+        try:
+            performed = await episode.browser.perform(action)
+        except WorldError as error:
+            episode.error = str(error)
+            return
+        episode.steps.append(
+            Step(
+                screenshot=screenshot.ref(),
+                action=action,
+                reply=reply,
+                click_point=performed.click_point,
+                error=performed.error,
+            )
+        )
+
+    # Prompts
+
+    def _prompt(self, episode: _Episode, screenshot: Screenshot) -> Prompt:
+        front: list[Turn] = [*episode.front]
+        expired = episode.steps[: max(0, len(episode.steps) - NUM_RECENT)]
+        if self.config.shows_history:
+            for start in range(0, len(expired), CHUNK_EVENTS):
+                chunk = expired[start : start + CHUNK_EVENTS]
+                front += self._record(episode.task, chunk, episode.screenshots, "working")
+        recent = [
+            RecentEvent(
+                number + 1,
+                episode.screenshots[step.screenshot.sha256],
+                action_to_json(step.action) if step.action else str(step.error),
+            )
+            for number, step in enumerate(episode.steps)
+        ]
+        asked = self.texts.prompt(
+            instruction=episode.task.task.instruction,
+            recent=recent,
+            screenshot=screenshot,
+            actions_left=MAX_STEPS - len(episode.steps),
+        )
+        return (*front, *asked)
+
+    def front_of(self, task: LabTask) -> Prompt:
+        """What memory puts in front of every prompt of an episode."""
+        if self.config.memory == "none":
+            return ()
+        shown = self.demonstration(task)
+        if self.config.memory == "notes":
+            return (Turn("user", (notes(self.world, shown.steps),)),)
+        steps, screenshots = [], {}
+        for step in shown.steps:
+            session = PageSession(self.world, step.path, scroll=step.scroll, typed=step.typed)
+            screenshot = Screenshot.from_image(session.image())
+            screenshots[screenshot.digest] = screenshot
+            steps.append(Step(screenshot=screenshot.ref(), action=step.action))
+        return self._record(shown.task, steps, screenshots, "episodic")
+
+    def demonstration(self, task: LabTask, *, num_candidates: int = 16) -> Rollout:
+        """The most telling of some bank trajectories on the task's site, as a perfect retriever would find it."""
+        expert = roll_out(self.world, task, Solver.expert(self.world, task))
+        needed = set(experience(self.world, expert.steps))
+        kinds = KINDS[self.world.site(task.site_id).family]
+        candidates = (
+            make_task(self.world, task.site_id, kinds[number % len(kinds)], "bank", number)
+            for number in range(num_candidates)
+        )
+        rollouts = [roll_out(self.world, one, Solver.expert(self.world, one)) for one in candidates]
+        return max(
+            (one for one in rollouts if one.is_success),
+            key=lambda one: len(needed & set(experience(self.world, one.steps))),
+        )
+
+    def _record(self, task: LabTask, steps: Sequence[Step], screenshots: dict[str, Screenshot], role: Role) -> Prompt:
+        item = EvidenceItem(item_id=role, role=role, instruction=task.task.instruction, steps=tuple(steps), rank=0)
+        return self.texts.serialise(item, screenshots)
+
+    # Files
+
+    def _begin(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        config = self.folder / "config.json"
+        values = json.loads(json.dumps(asdict(self.config)))
+        if config.exists() and json.loads(config.read_text()) != values:
+            raise ConfigError(f"{self.folder} holds a run with another config; choose another --out, or delete it.")
+        write_whole(config, json.dumps(values, indent=2).encode())
+        name = torch.cuda.get_device_name() if self.policy.device.type == "cuda" else "cpu"
+        run = Run(
+            run_id=self.folder.name,
+            command=("focusmem", "lab", "evaluate"),
+            status="running",
+            config=values,
+            environment=collect_environment(
+                {"tasks": self.config.seed, "world": self.config.world_seed}, {"accelerator": name}
+            ),
+            started_at=datetime.now(UTC),
+            num_tasks=self.config.num_tasks,
+        )
+        write_whole(self.folder / "run.json", dump_record(run))
+
+    def _place(self, task: LabTask) -> Path:
+        return self.folder / "episodes" / task.task.task_id
+
+    def _store(self, episode: _Episode) -> None:
+        """The trajectory first, then the line that says the episode is finished."""
+        place, task = self._place(episode.task), episode.task.task
+        last = episode.steps[-1].action if episode.steps else None
+        answer = last.arguments.answer if last is not None and last.name == "stop" else None
+        is_success = answer is not None and is_right(answer, task.answer or "")
+        outcome: Outcome = "error" if episode.error else "success" if is_success else "failure"
+        if episode.steps:
+            trajectory = Trajectory(
+                trajectory_id=task.task_id,
+                task_id=task.task_id,
+                instruction=task.instruction,
+                start_url=task.start_url,
+                site=task.site,
+                steps=tuple(episode.steps),
+                outcome=outcome,
+                source=f"laboratory policy, {self.config.memory}",
+                annotations=task.annotations,
+            )
+            save_trajectory(place / "trajectory", trajectory, episode.screenshots, replace=True)
+        line = {
+            "task_id": task.task_id,
+            "kind": episode.task.kind,
+            "outcome": outcome,
+            "answer": answer,
+            "gold": task.answer,
+            "num_steps": len(episode.steps),
+            "num_unreadable": sum(step.action is None for step in episode.steps),
+            "seconds": round(episode.seconds, 4),
+            "error": episode.error,
+        }
+        write_whole(place / "episode.json", json.dumps(line, indent=1).encode())
+
+
+def summarise(folder: Path) -> dict[str, Any]:
+    """The figures of a run, from its files; also of one that is not finished."""
+    config = json.loads((folder / "config.json").read_text())
+    wanted = [one["task_id"] for one in json.loads((folder / "tasks.json").read_text())]
+    paths = [folder / "episodes" / task_id / "episode.json" for task_id in wanted]
+    rows = [json.loads(path.read_text()) for path in paths if path.exists()]
+    judged = [row for row in rows if row["outcome"] != "error"]
+    num_steps = sum(row["num_steps"] for row in judged)
+    wins = sum(row["outcome"] == "success" for row in judged)
+    kinds = sorted({row["kind"] for row in judged})
+    results = {
+        "memory": config["memory"],
+        "num_tasks": len(judged),
+        "num_errors": len(rows) - len(judged),
+        "num_missing": len(wanted) - len(rows),
+        "success_rate": wins / max(1, len(judged)),
+        "success_interval": list(wilson_interval(wins, len(judged))),
+        "hit_max_rate": sum(row["answer"] is None for row in judged) / max(1, len(judged)),
+        "unreadable_rate": sum(row["num_unreadable"] for row in judged) / max(1, num_steps),
+        "mean_steps": num_steps / max(1, len(judged)),
+        "mean_step_s": sum(row["seconds"] for row in judged) / max(1, num_steps),
+        "by_kind": {
+            kind: {
+                "num_tasks": sum(row["kind"] == kind for row in judged),
+                "success_rate": sum(row["kind"] == kind and row["outcome"] == "success" for row in judged)
+                / sum(row["kind"] == kind for row in judged),
+            }
+            for kind in kinds
+        },
+    }
+    write_whole(folder / "results.json", json.dumps(results, indent=2).encode())
+    return results
+
+
+def load_episode(folder: Path, task_id: str) -> Trajectory:
+    return load_trajectory(folder / "episodes" / task_id / "trajectory").trajectory

@@ -1,0 +1,53 @@
+import pytest
+
+from factories import make_screenshot
+from focusmem.agent.prompt import PromptBuilder, RecentEvent
+from focusmem.errors import StorageError
+from focusmem.lab.corpus import PROMPTS
+from focusmem.schemas import ACTION_NAMES, Screenshot
+
+
+def build(num_recent: int, prompts=None):
+    recent = [RecentEvent(number + 1, make_screenshot(number), f"action {number + 1}") for number in range(num_recent)]
+    return PromptBuilder(prompts)(
+        instruction="Find {{the}} lamp.", recent=recent, screenshot=make_screenshot(99), actions_left=7
+    )
+
+
+def text_of(turn) -> str:
+    return "".join(part for part in turn.parts if isinstance(part, str))
+
+
+def test_the_papers_parts_in_the_papers_order():
+    system, history, task, budget, now, reminder = build(2)
+    assert system.role == "system"
+    assert all(name in text_of(system) for name in ACTION_NAMES)
+    assert text_of(history).index("action 1") < text_of(history).index("action 2")
+    assert "Find {{the}} lamp." in text_of(task)
+    assert "7" in text_of(budget)
+    assert now.parts[0] == make_screenshot(99)
+    assert "JSON" in text_of(reminder)
+
+
+def test_only_the_last_three_events_are_shown():
+    history = build(5)[1]
+    assert [part.digest for part in history.parts if isinstance(part, Screenshot)] == [
+        make_screenshot(number).digest for number in (2, 3, 4)
+    ]
+    assert "Step 3: action 3" in text_of(history)
+    assert "action 2" not in text_of(history)
+
+
+def test_a_first_step_has_no_history():
+    assert len(build(0)) == 5
+
+
+def test_other_wordings_keep_parts_and_order():
+    ours, theirs = build(1), build(1, PROMPTS / "agent")
+    assert [turn.role for turn in ours] == [turn.role for turn in theirs]
+    assert sum(map(len, map(text_of, theirs))) < sum(map(len, map(text_of, ours)))
+
+
+def test_a_folder_without_the_texts_is_refused(tmp_path):
+    with pytest.raises(StorageError, match="system"):
+        PromptBuilder(tmp_path)

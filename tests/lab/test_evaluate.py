@@ -1,0 +1,146 @@
+import json
+
+import pytest
+import torch
+
+from focusmem.errors import ConfigError
+from focusmem.lab.answers import experience
+from focusmem.lab.evaluate import EvaluateConfig, _Evaluation, evaluate, load_episode, summarise
+from focusmem.lab.policy import new_policy, train_tokenizer
+from focusmem.lab.rollout import roll_out
+from focusmem.lab.solvers import Solver
+from focusmem.lab.world import World
+from focusmem.schemas import Screenshot, action_to_json
+from focusmem.schemas.trajectory_folder import check_trajectory
+
+
+@pytest.fixture(scope="module")
+def policy():
+    torch.manual_seed(0)
+    text = {"num_hidden_layers": 1, "intermediate_size": 64}
+    vision = {"depth": 3, "intermediate_size": 32, "deepstack_visual_indexes": [0, 1]}
+    return new_policy(train_tokenizer(World(0), num_episodes=30), text_config=text, vision_config=vision)
+
+
+def small(**changes) -> EvaluateConfig:
+    return EvaluateConfig(**{"num_tasks": 3, "batch_size": 2, "max_new_tokens": 4} | changes)
+
+
+@pytest.mark.parametrize("memory", ["none", "notes", "replay"])
+def test_an_untrained_policy_writes_garbage_and_the_run_tells(policy, tmp_path, memory):
+    results = evaluate(policy, small(memory=memory, num_tasks=2), tmp_path)
+    assert results["success_rate"] == 0.0
+    assert results["unreadable_rate"] == 1.0
+    assert results["hit_max_rate"] == 1.0
+    assert results["mean_steps"] == 15
+    assert results["num_errors"] == 0
+
+
+class Scripted:
+    """Stands for the policy's replies: the expert's actions as JSON."""
+
+    def __init__(self, evaluation: _Evaluation) -> None:
+        self.evaluation = evaluation
+        self.plans: dict[str, list[str]] = {}
+
+    def __call__(self, prompts):
+        world = self.evaluation.world
+        replies = []
+        for prompt in prompts:
+            text = "".join(part for turn in prompt for part in turn.parts if isinstance(part, str))
+            task = next(task for task in self.tasks if task.task.instruction in text)
+            rollout = roll_out(world, task, Solver.expert(world, task))
+            number = 15 - int(text.split("Actions left: ")[1].split("One")[0].split("Page")[0])
+            replies.append(action_to_json(rollout.steps[number].action))
+        return replies
+
+
+def run_scripted(policy, config, folder, *, stop_after=None):
+    from focusmem.lab.rollout import iter_tasks
+
+    evaluation = _Evaluation(policy, config, folder)
+    scripted = Scripted(evaluation)
+    drawn = iter_tasks(evaluation.world, "e", "evaluation", config.seed)
+    scripted.tasks = [next(drawn) for _ in range(config.num_tasks)]
+    evaluation._ask = scripted
+    if stop_after is not None:
+        store, num = evaluation._store, [0]
+
+        def counted(episode):
+            if num[0] == stop_after:
+                raise KeyboardInterrupt
+            num[0] += 1
+            store(episode)
+
+        evaluation._store = counted
+    evaluation.run()
+    return summarise(folder)
+
+
+def test_a_policy_that_acts_like_the_expert_wins_and_leaves_whole_trajectories(policy, tmp_path):
+    results = run_scripted(policy, small(num_tasks=4), tmp_path)
+    assert results["success_rate"] == 1.0
+    assert results["num_tasks"] == 4
+    assert json.loads((tmp_path / "results.json").read_text()) == results
+    for folder in (tmp_path / "episodes").iterdir():
+        assert check_trajectory(folder / "trajectory") == []
+        assert load_episode(tmp_path, folder.name).outcome == "success"
+
+
+def test_killed_and_resumed_gives_the_same_table(policy, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run_scripted(policy, small(num_tasks=4), tmp_path / "cut", stop_after=3)
+    partial = summarise(tmp_path / "cut")
+    assert (partial["num_tasks"], partial["num_missing"]) == (3, 1)
+    resumed = run_scripted(policy, small(num_tasks=4), tmp_path / "cut")
+    whole = run_scripted(policy, small(num_tasks=4), tmp_path / "whole")
+    for results in (resumed, whole):
+        results.pop("mean_step_s")
+    assert resumed == whole
+
+
+def test_a_folder_of_another_run_is_not_mixed_up(policy, tmp_path):
+    run_scripted(policy, small(num_tasks=1), tmp_path)
+    with pytest.raises(ConfigError, match="another config"):
+        run_scripted(policy, small(num_tasks=1, seed=5), tmp_path)
+
+
+def test_the_demonstration_is_of_the_same_site_and_tells_what_is_needed(policy, tmp_path):
+    from focusmem.lab.rollout import iter_tasks
+
+    evaluation = _Evaluation(policy, small(memory="replay"), tmp_path)
+    drawn = iter_tasks(evaluation.world, "e", "evaluation", 1)
+    shares = []
+    for _ in range(12):
+        task = next(drawn)
+        shown = evaluation.demonstration(task)
+        assert shown.task.site_id == task.site_id
+        assert shown.task.task.annotations.template != task.task.annotations.template
+        expert = roll_out(evaluation.world, task, Solver.expert(evaluation.world, task))
+        needed = set(experience(evaluation.world, expert.steps))
+        shares.append(len(needed & set(experience(evaluation.world, shown.steps))) / len(needed))
+    assert sum(shares) / len(shares) > 0.6
+
+
+def test_history_comes_back_raw_in_front(policy, tmp_path):
+    config = small(num_tasks=1, shows_history=True)
+    evaluation = _Evaluation(policy, config, tmp_path)
+    lengths = []
+    plain = evaluation._prompt
+
+    def counted(episode, screenshot):
+        prompt = plain(episode, screenshot)
+        pictures = sum(isinstance(part, Screenshot) for turn in prompt for part in turn.parts)
+        lengths.append((len(episode.steps), pictures))
+        return prompt
+
+    evaluation._prompt = counted
+    evaluation._ask = lambda prompts: ['{"name": "wait", "arguments": {}}'] * len(prompts)
+    evaluation.run()
+    assert all(pictures == steps + 1 for steps, pictures in lengths), "every event is in view, expired or not"
+
+
+@pytest.mark.parametrize("values", [{"memory": "dreams"}, {"browser": "lynx"}, {"num_tasks": 0}])
+def test_config_names_the_field(values):
+    with pytest.raises(ConfigError, match=next(iter(values))):
+        EvaluateConfig(**values)

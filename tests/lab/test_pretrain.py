@@ -1,0 +1,124 @@
+import json
+
+import pytest
+import torch
+
+from focusmem.errors import ConfigError
+from focusmem.lab import pretrain as module
+from focusmem.lab.corpus import Corpus
+from focusmem.lab.policy import new_policy, train_tokenizer
+from focusmem.lab.pretrain import PretrainConfig, batch_logits, kind_of_batch, pretrain
+from focusmem.lab.session import PageSession
+from focusmem.lab.world import World
+from focusmem.model.backbone import Backbone
+from focusmem.model.inputs import stack_rows
+from focusmem.schemas import Screenshot, Turn
+
+ROPE = {"rope_type": "default", "rope_theta": 1e5, "mrope_section": [6, 5, 5], "mrope_interleaved": True}
+TEXT = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 32,
+    "rope_parameters": ROPE,
+}
+VISION = {
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_heads": 1,
+    "depth": 3,
+    "out_hidden_size": 64,
+    "deepstack_visual_indexes": [0, 1],
+}
+SIZES = (("text_config", tuple(TEXT.items())), ("vision_config", tuple(VISION.items())))
+
+
+def small_config(**changes) -> PretrainConfig:
+    values = {
+        "minutes": 0.05,
+        "device": "cpu",
+        "num_workers": 0,
+        "max_tokens": 1500,
+        "num_reading_steps": 3,
+        "save_every_s": 0.5,
+        "score_every_s": 100.0,
+        "sizes": SIZES,
+    }
+    return PretrainConfig(**values | changes)
+
+
+@pytest.fixture(autouse=True)
+def few_scores(monkeypatch):
+    monkeypatch.setattr(module, "score", lambda *args, **kwargs: {"decision": (0.0, 1)})
+
+
+def test_writes_a_policy_that_loads_with_its_card(tmp_path):
+    policy = pretrain(small_config(), tmp_path)
+    loaded = Backbone.load(tmp_path / "policy", dtype=torch.bfloat16)
+    assert loaded.identity().weights == policy.identity().weights
+    card = json.loads((tmp_path / "policy" / "card.json").read_text())
+    assert card["num_steps"] > 0
+    assert 0 <= card["waiting_rate"] <= 1
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["num_steps"] == card["num_steps"]
+
+
+def test_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
+    """The number of the next batch, the optimizer and the time spent all come back."""
+    pretrain(small_config(), tmp_path)
+    seen = []
+    step = module._step
+    monkeypatch.setattr(
+        module, "_step", lambda state, batch, config: seen.append(state.num_steps) or step(state, batch, config)
+    )
+    before = json.loads((tmp_path / "policy" / "card.json").read_text())
+    pretrain(small_config(minutes=0.1), tmp_path)
+    after = json.loads((tmp_path / "policy" / "card.json").read_text())
+    assert seen[0] == before["num_steps"]
+    assert after["trained_s"] > before["trained_s"]
+
+
+@torch.no_grad()
+def test_fast_path_equals_the_path_that_acts():
+    """What is trained on must be what will be seen: same scores for the same prompt."""
+    world = World(0)
+    policy = new_policy(train_tokenizer(world, num_episodes=30), **{part: dict(values) for part, values in SIZES})
+    batch = Corpus(world, policy.chat).batch("transcription", 3, max_tokens=1000)
+    trained, _ = batch_logits(policy, batch)
+    session = PageSession(world, "/p-0/")
+    assert session.image().size == (448, 288)
+    picture = Screenshot.from_image(_image(batch.pixels_NHWC[int(batch.picture_of_place[0])]))
+    ids = batch.ids_BS[0]
+    length = int((ids != policy.special["<|endoftext|>"]).sum())
+    prompt = (Turn("user", (picture, "Read the page.")),)
+    reply_ids = ids[:length][batch.is_target_BS[0, :length]].tolist()
+    row = policy.tokenise(prompt, reply=policy.text_of(reply_ids))
+    assert list(row.ids) == ids[:length].tolist()
+    [embedded] = policy.embed([row])
+    hidden = policy.run(stack_rows([embedded]))[0]
+    acted = policy.logits(hidden[embedded.num_context - 1 : embedded.length - 1])
+    torch.testing.assert_close(trained[: len(reply_ids)], acted, rtol=1e-3, atol=1e-3)
+
+
+def _image(pixels):
+    from PIL import Image
+
+    return Image.fromarray(pixels.numpy())
+
+
+def test_reading_comes_first_then_everything():
+    config = small_config(num_reading_steps=200)
+    early = {kind_of_batch(number, config) for number in range(200)}
+    late = {kind_of_batch(number, config) for number in range(200, 600)}
+    assert early == {"transcription", "episode"}
+    assert late == {"transcription", "episode", "decision", "question"}
+
+
+def test_config_names_the_field():
+    with pytest.raises(ConfigError, match="minutes"):
+        PretrainConfig(minutes=0, device="cpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(ConfigError, match="no GPU"):
+            PretrainConfig(device="cuda")
