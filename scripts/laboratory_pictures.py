@@ -30,18 +30,15 @@ def sheet(images: list[tuple[Image.Image, str]], columns: int) -> Image.Image:
     return whole
 
 
-def sites(world: World, first: int, wanted: str) -> Site:
-    """The first site from a number on whose conventions show what is wanted."""
-    for number in range(first, first + 400, 2):
-        site = world.site(f"e-{number}")
-        if getattr(site.conventions, wanted):
-            return site
-    raise LookupError(wanted)
+def site_with(world: World, first: int, convention: str, *, is_common: bool = False) -> Site:
+    """The first site from a number on that follows the common form of a convention, or does not."""
+    numbered = (world.site(f"e-{number}") for number in range(first, first + 400, 2))
+    return next(site for site in numbered if (getattr(site.conventions, convention) is None) == is_common)
 
 
 def market(world: World) -> list[tuple[str, str]]:
-    home, results, product, section, listing = (world.site(f"e-{number}") for number in (4, 8, 10, 14, 20))
-    dialog = sites(world, 2, "dialog")
+    home, results, section, listing = (world.site(f"e-{number}") for number in (32, 36, 26, 20))
+    dialog, product = site_with(world, 2, "dialog"), site_with(world, 30, "picture", is_common=True)
     part = section.conventions.section_of["measure"]
     category = listing.categories()[0]
     query = results.query_for(results.entries[5]).replace(" ", "+")
@@ -49,15 +46,15 @@ def market(world: World) -> list[tuple[str, str]]:
         (f"/{home.site_id}/?seen=1", "A home page"),
         (f"/{dialog.site_id}/", "A dialog in front of another site"),
         (f"/{results.site_id}/find?q={query}&seen=1", "What a search finds"),
-        (f"/{product.site_id}/entry/9?seen=1", "A product's page"),
+        (f"/{product.site_id}/entry/9?seen=1", "A product with its picture"),
         (f"/{section.site_id}/entry/3/part/{part}?seen=1", "A section with facts"),
         (f"/{listing.site_id}/kind/{category}?order=low&seen=1", "A list, ordered by price"),
     ]
 
 
 def encyclopedia(world: World) -> list[tuple[str, str]]:
-    home, results, article, section = (world.site(f"e-{number}") for number in (3, 5, 7, 13))
-    dialog, short = sites(world, 1, "dialog"), sites(world, 15, "edition")
+    home, results, article, section = (world.site(f"e-{number}") for number in (9, 5, 7, 13))
+    dialog, short = site_with(world, 1, "dialog"), site_with(world, 15, "edition")
     part = section.conventions.section_of["past"]
     query = results.query_for(results.entries[5]).replace(" ", "+")
     return [
