@@ -240,10 +240,11 @@ class MemoryPolicy(nn.Module):
 
     def fingerprint(self) -> str:
         """Changes whenever a weight changes that encoded evidence depends on."""
-        state = {name: tensor for name, tensor in self.trained_state().items() if _shapes_evidence(name)}
-        base = self.encoder.backbone.model.state_dict().values()
-        versions = tuple((tensor.data_ptr(), tensor._version, tensor.dtype) for tensor in (*state.values(), *base))
+        # Looked at for every decision, so only what tells a change is gathered; contents are read when there was one.
+        shaping = (*self.encoder.parameters(), *self.compressor.parameters(), *self.encoder.backbone.model.parameters())
+        versions = tuple((tensor.data_ptr(), tensor._version, tensor.dtype) for tensor in shaping)
         if self.training or self._fingerprint is None or self._fingerprint[0] != versions:
+            state = {name: tensor for name, tensor in self.trained_state().items() if _shapes_evidence(name)}
             identity = self.encoder.backbone.identity()
             digest = hashlib.sha256(f"{identity.architecture} {identity.weights}".encode())
             digest.update(f"{self.encoder.backbone.dtype} {self.config.lora} {self.config.compressor}".encode())
