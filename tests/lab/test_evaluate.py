@@ -3,10 +3,11 @@ import json
 import pytest
 import torch
 
-from focusmem.errors import ConfigError
+from focusmem.errors import ConfigError, WorldError
 from focusmem.lab.answers import experience
 from focusmem.lab.evaluate import EvaluateConfig, _Evaluation, evaluate, load_episode, summarise
 from focusmem.lab.policy import new_policy, train_tokenizer
+from focusmem.lab.raster_browser import RasterBrowser
 from focusmem.lab.rollout import roll_out
 from focusmem.lab.solvers import Solver
 from focusmem.lab.world import World
@@ -144,3 +145,33 @@ def test_history_comes_back_raw_in_front(policy, tmp_path):
 def test_config_names_the_field(values):
     with pytest.raises(ConfigError, match=next(iter(values))):
         EvaluateConfig(**values)
+
+
+def test_a_browser_that_fails_is_an_error_of_its_episode_alone(policy, tmp_path, monkeypatch):
+    """The episode counts as an error, neither won nor lost, and the others are not touched."""
+    plain, calls = RasterBrowser.observe, []
+
+    async def failing(self):
+        calls.append(self)
+        if self is calls[0] and calls.count(self) == 3:
+            raise WorldError("The page has died.")
+        return await plain(self)
+
+    monkeypatch.setattr(RasterBrowser, "observe", failing)
+    results = run_scripted(policy, small(num_tasks=3), tmp_path)
+    assert (results["num_tasks"], results["num_errors"]) == (2, 1)
+    assert results["success_rate"] == 1.0
+    errors = [json.loads(path.read_text())["error"] for path in tmp_path.rglob("episode.json")]
+    assert sorted(map(str, errors)) == ["None", "None", "The page has died."]
+
+
+@pytest.mark.browser
+def test_the_same_episodes_in_chromium(policy, tmp_path):
+    config = small(num_tasks=3, browser="chromium")
+    assert run_scripted(policy, config, tmp_path / "chromium")["success_rate"] == 1.0
+    run_scripted(policy, small(num_tasks=3), tmp_path / "raster")
+    for folder in (tmp_path / "raster" / "episodes").iterdir():
+        ours, theirs = (load_episode(tmp_path / kind, folder.name) for kind in ("raster", "chromium"))
+        assert [(step.action, step.click_point, step.error) for step in ours.steps] == [
+            (step.action, step.click_point, step.error) for step in theirs.steps
+        ]

@@ -8,8 +8,8 @@ replay   a demonstration on the same site in front of it, raw
 import asyncio
 import json
 import time
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -93,6 +93,14 @@ class _Episode:
         last = self.steps[-1].action if self.steps else None
         return self.error is not None or len(self.steps) >= MAX_STEPS or (last is not None and last.name == "stop")
 
+    @contextmanager
+    def keeping_errors(self) -> Iterator[None]:
+        """What the world does wrong ends this episode as an error; the others go on."""
+        try:
+            yield
+        except WorldError as error:
+            self.error = str(error)
+
 
 def evaluate(policy: Backbone, config: EvaluateConfig, folder: Path) -> dict[str, Any]:
     """Run what is not yet in `folder`, and sum up all of it."""
@@ -152,16 +160,23 @@ class _Evaluation:
 
     async def _run_together(self, episodes: Sequence[_Episode]) -> None:
         """All episodes in step: look, ask the policy once for all of them, act."""
-        for episode in episodes:
-            await episode.browser.open(f"{self._origin}/{episode.task.site_id}/")
         try:
-            while active := [episode for episode in episodes if not episode.is_over]:
+            for episode in episodes:
+                with episode.keeping_errors():
+                    await episode.browser.open(f"{self._origin}/{episode.task.site_id}/")
+            while any(not episode.is_over for episode in episodes):
                 started = time.perf_counter()
-                seen = [(await episode.browser.observe()).screenshot for episode in active]
-                replies = self._ask([self._prompt(one, shot) for one, shot in zip(active, seen, strict=True)])
-                for episode, screenshot, reply in zip(active, seen, replies, strict=True):
-                    await self._act(episode, screenshot, reply)
-                    episode.seconds += (time.perf_counter() - started) / len(active)
+                seen: list[tuple[_Episode, Screenshot]] = []
+                for episode in episodes:
+                    if not episode.is_over:
+                        with episode.keeping_errors():
+                            seen.append((episode, (await episode.browser.observe()).screenshot))
+                replies = self._ask([self._prompt(episode, shot) for episode, shot in seen]) if seen else []
+                for (episode, screenshot), reply in zip(seen, replies, strict=True):
+                    with episode.keeping_errors():
+                        await self._act(episode, screenshot, reply)
+                for episode, _ in seen:
+                    episode.seconds += (time.perf_counter() - started) / len(seen)
         finally:
             for episode in episodes:
                 await episode.browser.close()
@@ -178,11 +193,7 @@ class _Evaluation:
         except PolicyError as error:
             episode.steps.append(Step(screenshot=screenshot.ref(), reply=reply, error=str(error)))
             return
-        try:
-            performed = await episode.browser.perform(action)
-        except WorldError as error:
-            episode.error = str(error)
-            return
+        performed = await episode.browser.perform(action)
         episode.steps.append(
             Step(
                 screenshot=screenshot.ref(),
