@@ -1,4 +1,5 @@
 import json
+import math
 
 import pytest
 import torch
@@ -78,6 +79,27 @@ def test_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
     after = json.loads((tmp_path / "policy" / "card.json").read_text())
     assert seen[0] == before["num_steps"]
     assert after["trained_s"] > before["trained_s"]
+
+
+def test_a_pause_keeps_to_the_schedule_of_the_whole(tmp_path, monkeypatch):
+    """Paused and gone on with: the learning rate falls over the whole time, not over each run."""
+    rates = []
+    step = module._step
+
+    def watched(state, batch, config):
+        loss = step(state, batch, config)
+        rates.append((state.trained_s, state.optimizer.param_groups[0]["lr"]))
+        return loss
+
+    monkeypatch.setattr(module, "_step", watched)
+    config = small_config(minutes=0.1, pause_after=0.05, warmup_steps=1)
+    for _ in range(2):
+        pretrain(config, tmp_path)
+    assert [spent for spent, _ in rates] == sorted(spent for spent, _ in rates)
+    for spent, rate in rates:
+        share = spent / (config.minutes * 60)
+        expected = config.learning_rate * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * share)))
+        assert rate == pytest.approx(expected, rel=1e-6)
 
 
 @torch.no_grad()

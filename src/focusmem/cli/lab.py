@@ -90,6 +90,9 @@ def _row(kind: str, group: "Sequence[Solved]") -> tuple[str, str, str, str]:
 def pretrain(
     out: Annotated[Path, typer.Option(help="The run's folder; a run that was stopped goes on from it.")],
     minutes: Annotated[float, typer.Option(help="Time to train for, over all runs in this folder.")] = 25.0,
+    pause_after: Annotated[
+        float | None, typer.Option(help="Save and stop after so many minutes; the same line goes on from there.")
+    ] = None,
     device: Annotated[str, typer.Option(help="cuda, or cpu for a trial of the machinery.")] = "cuda",
     start: Annotated[Path | None, typer.Option(help="Weights to begin with: an earlier policy folder.")] = None,
     workers: Annotated[int, typer.Option(help="Processes that draw batches.")] = 13,
@@ -107,6 +110,7 @@ def pretrain(
 
     config = PretrainConfig(
         minutes=minutes,
+        pause_after=pause_after,
         device=device,
         start=None if start is None else str(start),
         num_workers=workers,

@@ -40,6 +40,8 @@ _log = logging.getLogger(__name__)
 class PretrainConfig:
     minutes: float = 25.0
     """Time to train for, over all runs together."""
+    pause_after: float | None = None
+    """Minutes after which this run saves and stops, to be gone on with later; the learning rate keeps to `minutes`."""
     learning_rate: float = 1e-3
     weight_decay: float = 0.05
     warmup_steps: int = 200
@@ -120,6 +122,7 @@ def pretrain(config: PretrainConfig, folder: Path) -> Backbone:
     if (folder / "state.pt").exists():
         state.load(folder / "state.pt")
     saved = scored = time.monotonic()
+    pause_s = math.inf if config.pause_after is None else state.trained_s + config.pause_after * 60
     losses: dict[str, list[Tensor]] = defaultdict(list)
     with Progress("pretrain", total=round(config.minutes * 60)) as line:
         line.step(round(state.trained_s))
@@ -134,7 +137,7 @@ def pretrain(config: PretrainConfig, folder: Path) -> Backbone:
             state.waited_s += waited_s
             before, state.trained_s = state.trained_s, state.trained_s + waited_s + time.monotonic() - started
             line.step(int(state.trained_s) - int(before), note=f"step {state.num_steps}")
-            is_over = state.trained_s >= config.minutes * 60
+            is_over = state.trained_s >= min(pause_s, config.minutes * 60)
             if is_over or time.monotonic() - scored > config.score_every_s:
                 _report(state, losses, folder, score(policy, world, num_batches=1, max_tokens=config.max_tokens))
                 scored = time.monotonic()
