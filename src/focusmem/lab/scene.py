@@ -97,6 +97,10 @@ class Word:
     font: Font
     colour: Colour
 
+    def is_in_view(self, scroll: int) -> bool:
+        """Whether the whole line it stands in can be read."""
+        return scroll <= self.top and self.top + self.font.line_height <= scroll + VIEW_HEIGHT
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -140,6 +144,10 @@ class Scene:
     @property
     def max_scroll(self) -> int:
         return max(0, self.height - VIEW_HEIGHT)
+
+    def words_in_view(self, scroll: int) -> list[Word]:
+        """What can be read when the page is scrolled by so much, in drawing order."""
+        return [item for item in self.drawn if isinstance(item, Word) and item.is_in_view(scroll)]
 
     def text(self) -> str:
         """All words in drawing order; for tests and for the transcription task."""

@@ -76,7 +76,8 @@ class TrustGate(nn.Module):
     ) -> Trust:
         """Decide for each block. Items that are padding or empty (`valid_N` False) never pass.
 
-        In training mode the decision is drawn; otherwise trust is compared with the threshold.
+        In training mode the decision is drawn, with a `generator` of the logits' device; otherwise trust is compared
+        with the threshold.
         """
         logits_N = self.logits(state_ND, blocks_NKD)
         if self.training:
