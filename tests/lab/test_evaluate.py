@@ -5,14 +5,18 @@ import torch
 
 from focusmem.errors import ConfigError, WorldError
 from focusmem.lab.answers import experience
-from focusmem.lab.evaluate import EvaluateConfig, _Evaluation, evaluate, load_episode, summarise
+from focusmem.lab.evaluate import EvaluateConfig, _Evaluation, evaluate, summarise
 from focusmem.lab.policy import new_policy, train_tokenizer
 from focusmem.lab.raster_browser import RasterBrowser
 from focusmem.lab.rollout import roll_out
 from focusmem.lab.solvers import Solver
 from focusmem.lab.world import World
 from focusmem.schemas import Screenshot, action_to_json
-from focusmem.schemas.trajectory_folder import check_trajectory
+from focusmem.schemas.trajectory_folder import check_trajectory, load_trajectory
+
+
+def load_episode(folder, task_id):
+    return load_trajectory(folder / "episodes" / task_id / "trajectory").trajectory
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from typing import Any
 
 from focusmem.lab.pages import FACT_NAMES, Address
 from focusmem.lab.rollout import Rollout, RolloutStep
-from focusmem.lab.scene import VIEW_HEIGHT, Word
 from focusmem.lab.world import World
 from focusmem.schemas import action_to_json
 
@@ -58,11 +57,7 @@ def facts_seen(world: World, step: RolloutStep) -> dict[str, str]:
     match address.parts:
         case ("entry", number, "part", section):
             entry = world.site(address.site_id).entries[int(number)]
-            in_view = {
-                item.text
-                for item in world.scene(step.path).drawn
-                if isinstance(item, Word) and step.scroll <= item.top < step.scroll + VIEW_HEIGHT - item.font.size
-            }
+            in_view = {word.text for word in world.scene(step.path).words() if word.is_readable(step.scroll)}
             facts = world.site(address.site_id).facts_in(section)
             return {
                 FACT_NAMES[fact].lower(): entry.facts[fact]

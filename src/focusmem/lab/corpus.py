@@ -19,7 +19,7 @@ from focusmem.evidence import Serialiser
 from focusmem.files import sha256_hex
 from focusmem.lab.answers import QUESTIONS, answer_to, notes
 from focusmem.lab.rollout import Rollout, RolloutStep, roll_out
-from focusmem.lab.scene import VIEW_HEIGHT, VIEW_WIDTH, Word
+from focusmem.lab.scene import VIEW_HEIGHT, VIEW_WIDTH
 from focusmem.lab.session import PageSession
 from focusmem.lab.solvers import Solver
 from focusmem.lab.tasks import KINDS, MAX_STEPS, USES, LabTask, make_task
@@ -191,9 +191,8 @@ class Corpus:
     }
 
     def _words_in_view(self, step: RolloutStep) -> str:
-        bottom = step.scroll + VIEW_HEIGHT
-        words = (item for item in self.world.scene(step.path).drawn if isinstance(item, Word))
-        return " ".join(item.text for item in words if step.scroll <= item.top <= bottom - item.font.size)
+        words = self.world.scene(step.path).words()
+        return " ".join(word.text for word in words if word.is_readable(step.scroll))
 
     # Situations
 

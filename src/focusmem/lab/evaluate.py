@@ -49,7 +49,6 @@ from focusmem.schemas import (
     save_trajectory,
 )
 from focusmem.schemas.environment import collect_environment
-from focusmem.schemas.trajectory_folder import load_trajectory
 
 MemoryKind = Literal["none", "notes", "replay"]
 BrowserKind = Literal["raster", "chromium"]
@@ -355,7 +354,3 @@ def summarise(folder: Path) -> dict[str, Any]:
     }
     write_whole(folder / "results.json", json.dumps(results, indent=2).encode())
     return results
-
-
-def load_episode(folder: Path, task_id: str) -> Trajectory:
-    return load_trajectory(folder / "episodes" / task_id / "trajectory").trajectory

@@ -98,8 +98,12 @@ class Word:
     colour: Colour
 
     def is_in_view(self, scroll: int) -> bool:
-        """Whether the whole line it stands in can be read."""
+        """Whether the whole line it stands in can be seen."""
         return scroll <= self.top and self.top + self.font.line_height <= scroll + VIEW_HEIGHT
+
+    def is_readable(self, scroll: int) -> bool:
+        """Whether its letters can be seen, though the room below them may be cut off."""
+        return scroll <= self.top < scroll + VIEW_HEIGHT - self.font.size
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,10 @@ class Shape:
     points: tuple[tuple[int, int], ...]
     """Corners of a polygon; the two opposite corners of an ellipse's box."""
     fill: Colour
+
+    def is_in_view(self, scroll: int) -> bool:
+        """Whether all of it can be seen."""
+        return all(scroll <= y < scroll + VIEW_HEIGHT for _, y in self.points)
 
 
 Drawn = Rectangle | Word | Shape
@@ -145,13 +153,13 @@ class Scene:
     def max_scroll(self) -> int:
         return max(0, self.height - VIEW_HEIGHT)
 
-    def words_in_view(self, scroll: int) -> list[Word]:
-        """What can be read when the page is scrolled by so much, in drawing order."""
-        return [item for item in self.drawn if isinstance(item, Word) and item.is_in_view(scroll)]
+    def words(self) -> list[Word]:
+        """In drawing order."""
+        return [item for item in self.drawn if isinstance(item, Word)]
 
     def text(self) -> str:
         """All words in drawing order; for tests and for the transcription task."""
-        return " ".join(item.text for item in self.drawn if isinstance(item, Word))
+        return " ".join(word.text for word in self.words())
 
 
 FIELD_FONT = Font(13)

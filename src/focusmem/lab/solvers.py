@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from focusmem.lab.pages import FACT_NAMES, ORDERS, Address
-from focusmem.lab.scene import SCROLL_PIXELS, VIEW_HEIGHT, Scene, Word
+from focusmem.lab.scene import SCROLL_PIXELS, Scene, Shape
 from focusmem.lab.session import ORIGIN
 from focusmem.lab.site import MENU_LABELS, Entry, Site
 from focusmem.lab.tasks import MAX_STEPS, LabTask
@@ -274,22 +274,9 @@ class Solver:
     def _shows(self, entry: Entry) -> bool:
         """Whether the wanted fact can be seen right now."""
         if self._is_picture_task:
-            return any(
-                not isinstance(item, Word) and _is_shape_in_view(item, self._scroll) for item in self._scene.drawn
-            )
+            return any(isinstance(item, Shape) and item.is_in_view(self._scroll) for item in self._scene.drawn)
         label = f"{FACT_NAMES[self.task.fact or '']}:".split()[0]
         value = entry.facts[self.task.fact or ""].split()[0]
-        in_view = [
-            item for item in self._scene.drawn if isinstance(item, Word) and _is_word_in_view(item, self._scroll)
-        ]
+        in_view = [word for word in self._scene.words() if word.is_in_view(self._scroll)]
         tops = {item.top for item in in_view if item.text == label}
         return any(item.text == value and item.top in tops for item in in_view)
-
-
-def _is_word_in_view(word: Word, scroll: int) -> bool:
-    return scroll <= word.top and word.top + word.font.line_height <= scroll + VIEW_HEIGHT
-
-
-def _is_shape_in_view(item: object, scroll: int) -> bool:
-    points = getattr(item, "points", ())
-    return bool(points) and all(scroll <= y < scroll + VIEW_HEIGHT for _, y in points)
