@@ -23,7 +23,7 @@ test-slow: $(READY) ## everything that needs neither a GPU nor the network
 	$(BIN)/python -m pytest -m "not gpu and not network"
 
 test-gpu:       ## the tests that need a GPU, with the machine's own python
-	PYTHONPATH=src $(PYTHON) -m pytest -m gpu
+	PYTHONPATH=src $(PYTHON) -m pytest -m gpu --ignore=tests/browser
 
 check: $(READY) ## lint, format and types
 	$(BIN)/ruff check .

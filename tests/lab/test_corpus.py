@@ -3,14 +3,15 @@ import random
 import pytest
 import torch
 
-from focusmem.lab.corpus import Corpus, Mix
+from focusmem.errors import ConfigError
+from focusmem.lab.corpus import LEARNT, Corpus, Mix
 from focusmem.lab.policy import IMAGES, train_tokenizer
 from focusmem.lab.scene import VIEW_HEIGHT, VIEW_WIDTH
 from focusmem.lab.world import World
 from focusmem.model.chat import ChatTokenizer
 from focusmem.schemas import parse_action
 
-KINDS = ("transcription", "episode", "decision", "question")
+KINDS = ("transcription", "answer", "episode", "decision", "question")
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +23,8 @@ def corpus():
 def replies(corpus, example) -> list[str]:
     """The texts to learn, one per run of targets."""
     texts, run = [], []
-    for token, is_target in zip((*example.ids, 0), (*example.is_target, False), strict=True):
-        if is_target:
+    for token, place in zip((*example.ids, 0), (*example.learnt, 0), strict=True):
+        if place:
             run.append(token)
         elif run:
             texts.append(corpus.chat.text_of(run))
@@ -39,15 +40,15 @@ def test_a_place_for_every_view_and_a_reply_to_learn(corpus, kind):
         for example in corpus.examples(kind, rng, Mix.draw(rng)):
             num_pads = example.ids.count(corpus.chat.special["<|image_pad|>"])
             assert num_pads == len(example.views) * rows * columns
-            assert len(example.ids) == len(example.is_target)
-            assert any(example.is_target)
-            targets = [token for token, learnt in zip(example.ids, example.is_target, strict=True) if learnt]
+            assert len(example.ids) == len(example.learnt)
+            assert any(example.learnt)
+            targets = [token for token, place in zip(example.ids, example.learnt, strict=True) if place]
             assert targets[-1] == corpus.chat.special["<|im_end|>"]
 
 
 def test_every_learnt_action_can_be_read(corpus):
     rng = random.Random(2)
-    for kind in ("episode", "decision"):
+    for kind in ("answer", "episode", "decision"):
         for _ in range(6):
             for example in corpus.examples(kind, rng, Mix.draw(rng)):
                 assert [parse_action(text) for text in replies(corpus, example)]
@@ -58,21 +59,45 @@ def test_an_episode_teaches_every_one_of_its_actions(corpus):
     assert len(replies(corpus, example)) == len(example.views)
 
 
+def test_a_record_in_front_teaches_its_actions_too(corpus):
+    [first, *_] = corpus.examples("decision", random.Random(4), Mix("record", 1, False, "episodic"))
+    said = replies(corpus, first)
+    assert len(said) > 1
+    assert all(parse_action(text) for text in said)
+    assert {LEARNT[place - 1] for place in first.learnt if place} == {"record", "decision"}
+
+
 def test_a_batch_comes_again_from_its_number(corpus):
-    one, two, other = (corpus.batch("decision", seed, max_tokens=6000) for seed in (5, 5, 6))
-    assert torch.equal(one.ids_BS, two.ids_BS)
+    one, two, other = (corpus.batch({"decision": 1.0}, seed, max_tokens=6000) for seed in (5, 5, 6))
+    assert torch.equal(one.ids_T, two.ids_T)
     assert torch.equal(one.pixels_NHWC, two.pixels_NHWC)
-    assert one.ids_BS.shape != other.ids_BS.shape or not torch.equal(one.ids_BS, other.ids_BS)
+    assert not torch.equal(one.ids_T, other.ids_T)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_holds_each_picture_once_and_names_it_in_every_place(corpus, kind):
-    batch = corpus.batch(kind, 1, max_tokens=8000)
+    batch = corpus.batch({kind: 1.0}, 1, max_tokens=8000)
     rows, columns = corpus.chat.token_grid(VIEW_WIDTH, VIEW_HEIGHT)
-    num_places = int((batch.ids_BS == corpus.chat.special["<|image_pad|>"]).sum()) // (rows * columns)
-    assert len(batch.picture_of_place) == num_places
+    assert len(batch.ids_T) == 8000
+    assert len(batch.visual_V) == len(batch.picture_of_place) * rows * columns
     assert set(batch.picture_of_place.tolist()) == set(range(len(batch.pixels_NHWC)))
-    assert batch.ids_BS.numel() <= 8000 + 128 * len(batch.tags)
+    assert batch.starts_R[0] == 0
+    assert batch.starts_R[-1] == 8000
+    assert batch.longest == int(batch.starts_R.diff().max())
+
+
+def test_every_kind_gets_its_share_of_the_tokens(corpus):
+    shares = {"transcription": 0.5, "episode": 0.3, "question": 0.2}
+    batch = corpus.batch(shares, 2, max_tokens=60_000)
+    sizes = batch.starts_R.diff().tolist()
+    for kind, share in shares.items():
+        own = sum(size for size, tag in zip(sizes, batch.tags, strict=False) if tag.startswith(kind))
+        assert own / 60_000 == pytest.approx(share, abs=0.07)
+
+
+def test_a_batch_too_small_for_any_example_says_so(corpus):
+    with pytest.raises(ConfigError, match="max_tokens is 100"):
+        corpus.batch({"transcription": 1.0}, 0, max_tokens=100)
 
 
 def test_numbers_are_single_digits_and_text_comes_back(corpus):

@@ -3,17 +3,17 @@ import math
 
 import pytest
 import torch
+from PIL import Image
 
 from focusmem.errors import ConfigError
 from focusmem.lab import pretrain as module
-from focusmem.lab.corpus import Corpus
+from focusmem.lab.corpus import LEARNT, Corpus
 from focusmem.lab.policy import new_policy, train_tokenizer
-from focusmem.lab.pretrain import PretrainConfig, batch_logits, kind_of_batch, pretrain
-from focusmem.lab.session import PageSession
+from focusmem.lab.pretrain import WEIGHTS, PretrainConfig, StepLoss, batch_logits, pretrain, shares_of_step
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
-from focusmem.model.inputs import stack_rows
-from focusmem.schemas import Screenshot, Turn
+from focusmem.model.inputs import TokenRow, stack_rows
+from focusmem.schemas import Screenshot
 
 ROPE = {"rope_type": "default", "rope_theta": 1e5, "mrope_section": [6, 5, 5], "mrope_interleaved": True}
 TEXT = {
@@ -88,7 +88,7 @@ def test_a_pause_keeps_to_the_schedule_of_the_whole(tmp_path, monkeypatch):
 
     def watched(state, batch, config):
         loss = step(state, batch, config)
-        rates.append((state.trained_s, state.optimizer.param_groups[0]["lr"]))
+        rates.append((state.trained_s, [optimizer.param_groups[0]["lr"] for optimizer in state.optimizers]))
         return loss
 
     monkeypatch.setattr(module, "_step", watched)
@@ -98,44 +98,48 @@ def test_a_pause_keeps_to_the_schedule_of_the_whole(tmp_path, monkeypatch):
     assert [spent for spent, _ in rates] == sorted(spent for spent, _ in rates)
     for spent, rate in rates:
         share = spent / (config.minutes * 60)
-        expected = config.learning_rate * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * share)))
-        assert rate == pytest.approx(expected, rel=1e-6)
+        scale = 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * share))
+        assert rate == pytest.approx([config.matrix_rate * scale, config.other_rate * scale], rel=1e-6)
 
 
 @torch.no_grad()
-def test_fast_path_equals_the_path_that_acts():
-    """What is trained on must be what will be seen: same scores for the same prompt."""
+@pytest.mark.parametrize("kind", ["transcription", "episode", "decision", "question"])
+def test_fast_path_equals_the_path_that_acts(kind):
+    """What is trained on must be what will be seen: same scores for each example of a packed batch."""
     world = World(0)
     policy = new_policy(train_tokenizer(world, num_episodes=30), **{part: dict(values) for part, values in SIZES})
-    batch = Corpus(world, policy.chat).batch("transcription", 3, max_tokens=1000)
-    trained, _ = batch_logits(policy, batch)
-    session = PageSession(world, "/p-0/")
-    assert session.image().size == (448, 288)
-    picture = Screenshot.from_image(_image(batch.pixels_NHWC[int(batch.picture_of_place[0])]))
-    ids = batch.ids_BS[0]
-    length = int((ids != policy.special["<|endoftext|>"]).sum())
-    prompt = (Turn("user", (picture, "Read the page.")),)
-    reply_ids = ids[:length][batch.is_target_BS[0, :length]].tolist()
-    row = policy.tokenise(prompt, reply=policy.text_of(reply_ids))
-    assert list(row.ids) == ids[:length].tolist()
-    [embedded] = policy.embed([row])
-    hidden = policy.run(stack_rows([embedded]))[0]
-    acted = policy.logits(hidden[embedded.num_context - 1 : embedded.length - 1])
-    torch.testing.assert_close(trained[: len(reply_ids)], acted, rtol=1e-3, atol=1e-3)
+    batch = Corpus(world, policy.chat).batch({kind: 1.0}, 3, max_tokens=3000)
+    packed, targets = batch_logits(policy, batch)
+    pictures = [Screenshot.from_image(Image.fromarray(one.numpy())) for one in batch.pixels_NHWC]
+    shown = iter(pictures[index] for index in batch.picture_of_place.tolist())
+    num_pads = math.prod(policy.chat.token_grid(*pictures[0].image().size))
+    for row in range(len(batch.tags)):
+        start, end = batch.starts_R[row : row + 2].tolist()
+        ids = batch.ids_T[start:end].tolist()
+        num_pictures = ids.count(policy.special["<|image_pad|>"]) // num_pads
+        own = TokenRow(tuple(ids), tuple(next(shown) for _ in range(num_pictures)))
+        hidden = policy.run(stack_rows(policy.embed([own])))[0]
+        is_own = batch.row_M == row
+        acted = policy.logits(hidden[batch.before_M[is_own] - start])
+        torch.testing.assert_close(packed[is_own], acted, rtol=1e-3, atol=1e-3)
+        assert targets[is_own].tolist() == [ids[place + 1 - start] for place in batch.before_M[is_own].tolist()]
 
 
-def _image(pixels):
-    from PIL import Image
-
-    return Image.fromarray(pixels.numpy())
+def test_a_loss_counts_each_kind_by_its_weight():
+    sums = torch.arange(1.0, 1 + len(LEARNT))
+    nums = torch.full((len(LEARNT),), 2.0)
+    weights = [WEIGHTS[name] for name in LEARNT]
+    expected = sum(one * weight for one, weight in zip(sums.tolist(), weights, strict=True)) / (2 * sum(weights))
+    assert StepLoss(sums, nums).weighted.item() == pytest.approx(expected)
 
 
 def test_reading_comes_first_then_everything():
     config = small_config(num_reading_steps=200)
-    early = {kind_of_batch(number, config) for number in range(200)}
-    late = {kind_of_batch(number, config) for number in range(200, 600)}
-    assert early == {"transcription", "episode"}
-    assert late == {"transcription", "episode", "decision", "question"}
+    early, late = shares_of_step(199, config), shares_of_step(200, config)
+    assert early["transcription"] > 0.5 > late["transcription"]
+    assert set(late) == set(LEARNT) - {"record"}
+    for shares in (early, late):
+        assert sum(shares.values()) == pytest.approx(1.0)
 
 
 def test_config_names_the_field():

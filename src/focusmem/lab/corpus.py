@@ -1,12 +1,14 @@
 """What the laboratory's policy learns from: examples drawn without end, each from its own seed.
 
-Nothing is stored. An example is a prompt, replies to learn in it, and the views its screenshots show; a batch is made
-of examples of one kind, so that little is lost to padding, and is drawn again from its number alone.
+Nothing is stored. An example is a prompt, texts to learn in it, and the views its screenshots show; a batch is made of
+examples laid end to end, and is drawn again from its number alone.
+
+Shapes: T tokens of all examples, R examples, M tokens to learn, V visual tokens, N pictures.
 """
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,6 +17,7 @@ import numpy.typing as npt
 import torch
 
 from focusmem.agent.prompt import NUM_RECENT, PromptBuilder, RecentEvent
+from focusmem.errors import ConfigError
 from focusmem.evidence import Serialiser
 from focusmem.files import sha256_hex
 from focusmem.lab.answers import QUESTIONS, answer_to, notes
@@ -22,7 +25,7 @@ from focusmem.lab.rollout import Rollout, RolloutStep, roll_out
 from focusmem.lab.scene import VIEW_HEIGHT, VIEW_WIDTH
 from focusmem.lab.session import PageSession
 from focusmem.lab.solvers import Solver
-from focusmem.lab.tasks import KINDS, MAX_STEPS, USES, LabTask, make_task
+from focusmem.lab.tasks import COMPARISONS, KINDS, MAX_STEPS, USES, LabTask, make_task
 from focusmem.lab.world import World
 from focusmem.model.chat import ChatTokenizer
 from focusmem.model.inputs import text_and_image_positions
@@ -34,15 +37,20 @@ PROMPTS = Path(__file__).parent / "prompts"
 CHUNK_EVENTS = 4
 """W: events per working chunk."""
 
-_ROUND_TO = 128
+LEARNT = ("transcription", "answer", "episode", "decision", "question", "record")
+"""What a token can be learnt as. The last is what was done in a record that stands in front of something else."""
+
 _NO_ACTION = make_action("wait")
 _QUESTION_NAMES = sorted({name for names in QUESTIONS.values() for name in names} | {"transcribe"})
+_NUM_DECISIONS = {"none": 4, "notes": 4, "record": 2}
+_MAX_MISSES = 200
 
 
 @dataclass(frozen=True)
 class Example:
     ids: tuple[int, ...]
-    is_target: tuple[bool, ...]
+    learnt: tuple[int, ...]
+    """For each token, the place in `LEARNT` of what it is learnt as, counted from one; zero where it is not."""
     views: tuple[RolloutStep, ...]
     """What each screenshot shows, in order."""
     tag: str = ""
@@ -51,16 +59,27 @@ class Example:
 
 @dataclass(frozen=True)
 class CorpusBatch:
-    """B rows padded to S tokens; each different picture once."""
+    """Examples end to end, filled up to a fixed number of tokens; each different picture once."""
 
-    ids_BS: torch.Tensor
-    is_target_BS: torch.Tensor
-    positions_3BS: torch.Tensor
+    ids_T: torch.Tensor
+    positions_3T: torch.Tensor
+    starts_R: torch.Tensor
+    """Where each example begins, and where the last one ends, (R + 1,)."""
+    before_M: torch.Tensor
+    """The position before each token to learn."""
+    learnt_M: torch.Tensor
+    """What it is learnt as, a place in `LEARNT`."""
+    row_M: torch.Tensor
+    """The example it belongs to."""
+    visual_V: torch.Tensor
+    """Positions of visual tokens."""
     pixels_NHWC: torch.Tensor
     picture_of_place: torch.Tensor
-    """For each place of a screenshot in the batch, row by row, which picture it is."""
+    """For each place of a screenshot in the batch, in order, which picture it is."""
+    longest: int
+    """Tokens of the longest example."""
     tags: tuple[str, ...]
-    """One per row."""
+    """One per example."""
 
     def pin_memory(self) -> "CorpusBatch":
         """Called by the loader, so that copying to a GPU need not wait."""
@@ -70,19 +89,13 @@ class CorpusBatch:
         return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def _each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> "CorpusBatch":
-        return CorpusBatch(
-            ids_BS=change(self.ids_BS),
-            is_target_BS=change(self.is_target_BS),
-            positions_3BS=change(self.positions_3BS),
-            pixels_NHWC=change(self.pixels_NHWC),
-            picture_of_place=change(self.picture_of_place),
-            tags=self.tags,
-        )
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, torch.Tensor)}
+        return replace(self, **{name: change(tensor) for name, tensor in tensors.items()})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
 class Mix:
-    """What the examples of one batch have in common, so that their lengths are alike and little is lost to padding."""
+    """What a situation is like."""
 
     help: str
     """What stands in front: none, notes or record."""
@@ -134,10 +147,23 @@ class Corpus:
         question = self.texts.questions.fill("transcribe")
         return [
             self._asked(
-                (Turn("user", (_placeholder(step), question)),), self._words_in_view(step), [step], "transcription"
+                [Turn("user", (_placeholder(step), question))], self._words_in_view(step), [step], "transcription"
             )
             for step in rng.sample(rollout.steps, min(4, len(rollout.steps)))
         ]
+
+    def _answers(self, rng: random.Random, mix: Mix) -> list[Example]:
+        """The last step of an episode alone: the answer stands on the page, and has only to be read."""
+        rollout = self._rollout(rng)
+        if rollout.task.kind in COMPARISONS:
+            return []
+        last = rollout.steps[-1]
+        turns = [
+            Turn("user", (f"Task: {rollout.task.task.instruction}",)),
+            Turn("user", (_placeholder(last),)),
+            Turn("assistant", (_said(last),)),
+        ]
+        return [self._row(turns, [last], f"answer/{rollout.task.kind}")]
 
     def _episodes(self, rng: random.Random, mix: Mix) -> list[Example]:
         """A whole episode in one row, every action a target; sometimes with a record or notes in front."""
@@ -145,13 +171,14 @@ class Corpus:
         turns: list[Turn] = [*found.front, Turn("user", (f"Task: {found.task.task.instruction}",))]
         for step in found.rollout.steps:
             turns += [Turn("user", (_placeholder(step),)), Turn("assistant", (_said(step),))]
-        return [self._dialogue(turns, [*found.views, *found.rollout.steps], f"episode/{found.help}")]
+        return [self._row(turns, [*found.views, *found.rollout.steps], f"episode/{found.help}")]
 
     def _decisions(self, rng: random.Random, mix: Mix) -> list[Example]:
         """Steps exactly as the agent is asked, with what memory would hold shown raw in front."""
         found = self._situation(rng, mix)
         steps = found.rollout.steps
-        return [self._decision(found, at, mix) for at in sorted(rng.sample(range(len(steps)), min(3, len(steps))))]
+        num = min(_NUM_DECISIONS[mix.help], len(steps))
+        return [self._decision(found, at, mix) for at in sorted(rng.sample(range(len(steps)), num))]
 
     def _decision(self, found: "_Situation", at: int, mix: Mix) -> Example:
         steps = found.rollout.steps
@@ -162,7 +189,7 @@ class Corpus:
             for start in range(0, len(expired), CHUNK_EVENTS):
                 front += self._record(found.rollout, expired[start : start + CHUNK_EVENTS], "working")
             views += expired
-        prompt = (*front, *self._asked_at(found.task, steps, at))
+        prompt = [*front, *self._asked_at(found.task, steps, at)]
         recent = steps[max(0, at - NUM_RECENT) : at]
         tag = f"decision/{help_kind}/{found.task.kind}/{steps[at].action.name}"
         return self._asked(prompt, _said(steps[at]), [*views, *recent, steps[at]], tag)
@@ -178,13 +205,14 @@ class Corpus:
         record = self._record(rollout, steps, role)
         made = []
         for question in rng.sample(QUESTIONS[role], 2):
-            prompt = (*record, Turn("user", (self.texts.questions.fill(question),)))
+            prompt = [*record, Turn("user", (self.texts.questions.fill(question),))]
             reply = answer_to(self.world, question, rollout, steps)
             made.append(self._asked(prompt, reply, list(steps), f"question/{question}"))
         return made
 
     _MAKERS: ClassVar[dict[str, Callable[["Corpus", random.Random, Mix], list[Example]]]] = {
         "transcription": _transcriptions,
+        "answer": _answers,
         "episode": _episodes,
         "decision": _decisions,
         "question": _questions,
@@ -240,7 +268,7 @@ class Corpus:
 
     # From turns to tokens
 
-    def _record(self, rollout: Rollout, steps: Sequence[RolloutStep], role: Role) -> Prompt:
+    def _record(self, rollout: Rollout, steps: Sequence[RolloutStep], role: Role) -> list[Turn]:
         pictures = [_placeholder(step) for step in steps]
         item = EvidenceItem(
             item_id="shown",
@@ -252,7 +280,8 @@ class Corpus:
             ),
             rank=0,
         )
-        return self.texts.serialise(item, {picture.digest: picture for picture in pictures})
+        prompt = self.texts.serialise(item, {picture.digest: picture for picture in pictures})
+        return [_Event(turn.role, turn.parts) if _shows_picture(turn) else turn for turn in prompt]
 
     def _asked_at(self, task: LabTask, steps: Sequence[RolloutStep], at: int) -> Prompt:
         recent = [
@@ -267,69 +296,91 @@ class Corpus:
             actions_left=MAX_STEPS - at,
         )
 
-    def _asked(self, prompt: Prompt, reply: str, views: Sequence[RolloutStep], tag: str) -> Example:
-        row = self.chat.tokenise(prompt, reply=reply)
-        is_target = [False] * (len(row.ids) - row.num_target) + [True] * row.num_target
-        return Example(row.ids, tuple(is_target), tuple(views), tag)
+    def _asked(self, prompt: Sequence[Turn], reply: str, views: Sequence[RolloutStep], tag: str) -> Example:
+        return self._row([*prompt, Turn("assistant", (reply,))], views, tag)
 
-    def _dialogue(self, turns: Sequence[Turn], views: Sequence[RolloutStep], tag: str) -> Example:
+    def _row(self, turns: Sequence[Turn], views: Sequence[RolloutStep], tag: str) -> Example:
+        """All that the assistant says is learnt, and so is what was done in each event of a record."""
         ids: list[int] = []
-        is_target: list[bool] = []
-        num_opening = len(self.chat.opening_ids("assistant"))
+        learnt: list[int] = []
         num_break = len(self.chat.encode("\n"))
         for turn in turns:
             own = self.chat.turn_ids(turn)
+            place = self._learnt_as(turn, tag)
+            start = self._start_of_text(own, turn) if place else len(own)
             ids += own
-            learnt = [turn.role == "assistant"] * len(own)
-            learnt[:num_opening] = [False] * num_opening
-            learnt[len(own) - num_break :] = [False] * num_break
-            is_target += learnt
-        return Example(tuple(ids), tuple(is_target), tuple(views), tag)
+            learnt += [0] * start + [place] * (len(own) - start - num_break) + [0] * min(num_break, len(own) - start)
+        # Nothing follows the last turn's end, as when the policy is asked.
+        return Example(tuple(ids[:-num_break]), tuple(learnt[:-num_break]), tuple(views), tag)
+
+    def _learnt_as(self, turn: Turn, tag: str) -> int:
+        if turn.role == "assistant":
+            return LEARNT.index(tag.split("/")[0]) + 1
+        return LEARNT.index("record") + 1 if isinstance(turn, _Event) else 0
+
+    def _start_of_text(self, ids: Sequence[int], turn: Turn) -> int:
+        """Where the turn's own text begins: after its opening, or after its screenshot."""
+        if not _shows_picture(turn):
+            return len(self.chat.opening_ids(turn.role))
+        return len(ids) - ids[::-1].index(self.chat.special["<|vision_end|>"])
 
     # Batches
 
-    def batch(self, kind: str, seed: int, *, max_tokens: int, max_row: int = 6_000) -> CorpusBatch:
-        """Examples of one kind up to a number of tokens, padding included."""
+    def batch(self, shares: Mapping[str, float], seed: int, *, max_tokens: int, max_row: int = 6_000) -> CorpusBatch:
+        """Examples of some kinds, each with its share of the tokens, up to a number of tokens."""
         rng = random.Random(seed)
-        mix = Mix.draw(rng)
         chosen: list[Example] = []
-        longest = 0
-        while True:
-            for one in self.examples(kind, rng, mix):
-                if len(one.ids) > max_row:
-                    continue
-                longest = max(longest, len(one.ids))
-                if chosen and longest * (len(chosen) + 1) > max_tokens:
-                    return self._collated(chosen)
-                chosen.append(one)
+        used = dict.fromkeys(shares, 0)
+        num_misses = 0
+        while num_misses < (3 if chosen else _MAX_MISSES):
+            kind = max(shares, key=lambda name: shares[name] * (1 + sum(used.values())) - used[name])
+            for one in self.examples(kind, rng, Mix.draw(rng)):
+                if len(one.ids) <= min(max_row, max_tokens - sum(used.values())):
+                    chosen.append(one)
+                    used[kind] += len(one.ids)
+                else:
+                    num_misses += 1
+        if not chosen:
+            raise ConfigError(f"max_tokens is {max_tokens}; not one example of {', '.join(shares)} is as short.")
+        return self._collated(chosen, max_tokens)
 
-    def _collated(self, examples: Sequence[Example]) -> CorpusBatch:
-        # Few different sizes: kernels are planned and compiled per shape.
-        size = -(-max(len(one.ids) for one in examples) // _ROUND_TO) * _ROUND_TO
-        ids = np.full((len(examples), size), self.chat.special["<|endoftext|>"], dtype=np.int64)
-        targets = np.zeros((len(examples), size), dtype=bool)
-        positions = torch.zeros(3, len(examples), size, dtype=torch.int64)
+    def _collated(self, examples: Sequence[Example], num_tokens: int) -> CorpusBatch:
+        starts = np.cumsum([0, *(len(one.ids) for one in examples)])
+        ids = np.full(num_tokens, self.chat.special["<|endoftext|>"], dtype=np.int64)
+        ids[: starts[-1]] = np.concatenate([one.ids for one in examples])
+        learnt = np.concatenate([one.learnt for one in examples])
+        image_token = self.chat.special["<|image_pad|>"]
+        positions = torch.zeros(3, num_tokens, dtype=torch.int64)
+        grid = self.chat.token_grid(VIEW_WIDTH, VIEW_HEIGHT)
         pictures: dict[RolloutStep, int] = {}
         places: list[int] = []
-        grid = self.chat.token_grid(VIEW_WIDTH, VIEW_HEIGHT)
-        image_token = self.chat.special["<|image_pad|>"]
-        for row, one in enumerate(examples):
-            ids[row, : len(one.ids)] = one.ids
-            targets[row, : len(one.ids)] = one.is_target
+        for start, one in zip(starts, examples, strict=False):
             own, _ = text_and_image_positions(one.ids, image_token, [grid] * len(one.views))
-            positions[:, row, : len(one.ids)] = own
+            positions[:, start : start + len(one.ids)] = own
             places += [pictures.setdefault(_seen(view), len(pictures)) for view in one.views]
+        [targets] = np.nonzero(learnt)
+        # What is left over is an example of its own, from which nothing is learnt.
+        ends = starts if starts[-1] == num_tokens else [*starts, num_tokens]
         return CorpusBatch(
-            ids_BS=torch.from_numpy(ids),
-            is_target_BS=torch.from_numpy(targets),
-            positions_3BS=positions,
+            ids_T=torch.from_numpy(ids),
+            positions_3T=positions,
+            starts_R=torch.tensor(np.asarray(ends), dtype=torch.int32),
+            before_M=torch.from_numpy(targets - 1),
+            learnt_M=torch.from_numpy(learnt[targets] - 1),
+            row_M=torch.from_numpy(np.searchsorted(starts, targets, side="right") - 1),
+            visual_V=torch.from_numpy(np.nonzero(ids == image_token)[0]),
             pixels_NHWC=torch.from_numpy(np.stack([self._pixels(view) for view in pictures])),
             picture_of_place=torch.tensor(places),
+            longest=int(np.diff(ends).max()),
             tags=tuple(one.tag for one in examples),
         )
 
     def _pixels(self, view: RolloutStep) -> npt.NDArray[np.uint8]:
         return np.asarray(PageSession(self.world, view.path, scroll=view.scroll, typed=view.typed).image())
+
+
+class _Event(Turn):
+    """A turn that tells an event of a record."""
 
 
 @dataclass(frozen=True)
@@ -345,15 +396,21 @@ class _Situation:
 class CorpusBatches(torch.utils.data.Dataset[CorpusBatch]):
     """Batches by number, for a loader with several processes."""
 
-    def __init__(self, corpus: Corpus, kinds: Callable[[int], str], *, seed: int, max_tokens: int) -> None:
-        self.corpus, self.kinds, self.seed, self.max_tokens = corpus, kinds, seed, max_tokens
+    def __init__(
+        self, corpus: Corpus, shares: Callable[[int], Mapping[str, float]], *, seed: int, max_tokens: int
+    ) -> None:
+        self.corpus, self.shares, self.seed, self.max_tokens = corpus, shares, seed, max_tokens
 
     def __getitem__(self, number: int) -> CorpusBatch:
-        kind = self.kinds(number)
-        return self.corpus.batch(kind, derive_seed(self.seed, "batch", number), max_tokens=self.max_tokens)
+        seed = derive_seed(self.seed, "batch", number)
+        return self.corpus.batch(self.shares(number), seed, max_tokens=self.max_tokens)
 
     def __len__(self) -> int:
         return 2**31
+
+
+def _shows_picture(turn: Turn) -> bool:
+    return any(isinstance(part, Screenshot) for part in turn.parts)
 
 
 def _said(step: RolloutStep) -> str:

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from focusmem.lab.compiled import compiled_on_gpu
+
 
 @dataclass(frozen=True)
 class _Tables:
@@ -38,8 +40,7 @@ def see_all(tower: Any, pixels_NHWC: Tensor) -> tuple[Tensor, Tensor]:
     hidden_NPC = hidden_NPC + positions_PC.to(hidden_NPC.dtype)
     levels: list[Tensor] = []
     for index, block in enumerate(tower.blocks):
-        hidden_NPC = hidden_NPC + _attend(block.attn, block.norm1(hidden_NPC), tables)
-        hidden_NPC = hidden_NPC + block.mlp(block.norm2(hidden_NPC))
+        hidden_NPC = _block(block, hidden_NPC, tables)
         if index in tower.deepstack_visual_indexes:
             merger = tower.deepstack_merger_list[len(levels)]
             levels.append(merger(hidden_NPC.flatten(0, 1)).view(num, -1, tower.config.out_hidden_size))
@@ -48,32 +49,62 @@ def see_all(tower: Any, pixels_NHWC: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _embed_patches(tower: Any, pixels_NHWC: Tensor) -> Tensor:
-    num, height, width, _ = pixels_NHWC.shape
-    patch, merge = tower.patch_size, tower.spatial_merge_size
-    rows, columns = height // patch // merge, width // patch // merge
-    normalised = pixels_NHWC.float().div_(127.5).sub_(1.0)
-    blocks = normalised.view(num, rows, merge, patch, columns, merge, patch, 3)
-    flat_NPF = blocks.permute(0, 1, 4, 2, 5, 7, 3, 6).reshape(num, rows * columns * merge * merge, 3 * patch * patch)
     # A still picture is the same frame repeated, so the filter's frames add up.
     projection = tower.patch_embed.proj
     weight_CF = projection.weight.sum(dim=2).flatten(1)
-    return F.linear(flat_NPF.to(weight_CF.dtype), weight_CF, projection.bias)
+    flat_NPF = _patches(pixels_NHWC, tower.patch_size, tower.spatial_merge_size).to(weight_CF.dtype)
+    return F.linear(flat_NPF, weight_CF, projection.bias)
 
 
-def _attend(attention: Any, hidden_NPC: Tensor, tables: _Tables) -> Tensor:
-    num, num_patches, width = hidden_NPC.shape
-    queries, keys, values = (
-        attention.qkv(hidden_NPC).view(num, num_patches, 3, attention.num_heads, -1).permute(2, 0, 3, 1, 4)
-    )
-    queries, keys = (_rotated(one.float(), tables).to(values.dtype) for one in (queries, keys))
-    result = F.scaled_dot_product_attention(queries, keys, values)
-    projected: Tensor = attention.proj(result.transpose(1, 2).reshape(num, num_patches, width))
-    return projected
+@compiled_on_gpu
+def _patches(pixels_NHWC: Tensor, patch: int, merge: int) -> Tensor:
+    """Pixels from -1 to 1, patch by patch, those of one token together."""
+    num, height, width, _ = pixels_NHWC.shape
+    rows, columns = height // patch // merge, width // patch // merge
+    normalised = pixels_NHWC.float() / 127.5 - 1.0
+    blocks = normalised.view(num, rows, merge, patch, columns, merge, patch, 3)
+    return blocks.permute(0, 1, 4, 2, 5, 7, 3, 6).reshape(num, rows * columns * merge * merge, 3 * patch * patch)
 
 
-def _rotated(tensor: Tensor, tables: _Tables) -> Tensor:
-    first, second = tensor.chunk(2, dim=-1)
-    return tensor * tables.cosine_PX + torch.cat([-second, first], dim=-1) * tables.sine_PX
+def _block(block: Any, hidden_NPC: Tensor, tables: _Tables) -> Tensor:
+    own, mlp = block.attn, block.mlp
+    queries, keys, values = _before_attention(
+        hidden_NPC, block.norm1.weight, block.norm1.bias, own.qkv.weight, own.qkv.bias,
+        tables.cosine_PX, tables.sine_PX, block.norm1.eps,
+    )  # fmt: skip
+    attended_NAPX = F.scaled_dot_product_attention(queries, keys, values)
+    return _after_attention(
+        hidden_NPC, attended_NAPX, own.proj.weight, own.proj.bias, block.norm2.weight, block.norm2.bias,
+        mlp.linear_fc1.weight, mlp.linear_fc1.bias, mlp.linear_fc2.weight, mlp.linear_fc2.bias, block.norm2.eps,
+    )  # fmt: skip
+
+
+@compiled_on_gpu
+def _before_attention(
+    hidden_NPC: Tensor, norm: Tensor, norm_bias: Tensor, w_qkv: Tensor, b_qkv: Tensor,
+    cosine_PX: Tensor, sine_PX: Tensor, eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    normed_NPC = F.layer_norm(hidden_NPC, norm.shape, norm, norm_bias, eps)
+    joined = F.linear(normed_NPC, w_qkv, b_qkv).view(*hidden_NPC.shape[:2], 3, -1, cosine_PX.shape[1])
+    queries, keys, values = joined.permute(2, 0, 3, 1, 4)
+    return _rotated(queries, cosine_PX, sine_PX), _rotated(keys, cosine_PX, sine_PX), values.contiguous()
+
+
+@compiled_on_gpu
+def _after_attention(
+    hidden_NPC: Tensor, attended_NAPX: Tensor, w_out: Tensor, b_out: Tensor, norm: Tensor, norm_bias: Tensor,
+    w_wide: Tensor, b_wide: Tensor, w_narrow: Tensor, b_narrow: Tensor, eps: float,
+) -> Tensor:  # fmt: skip
+    hidden_NPC = hidden_NPC + F.linear(attended_NAPX.transpose(1, 2).flatten(2), w_out, b_out)
+    normed_NPC = F.layer_norm(hidden_NPC, norm.shape, norm, norm_bias, eps)
+    wide = F.gelu(F.linear(normed_NPC, w_wide, b_wide), approximate="tanh")
+    return hidden_NPC + F.linear(wide, w_narrow, b_narrow)
+
+
+def _rotated(heads_NAPX: Tensor, cosine_PX: Tensor, sine_PX: Tensor) -> Tensor:
+    first, second = heads_NAPX.float().chunk(2, dim=-1)
+    turned = torch.cat([-second, first], dim=-1)
+    return (heads_NAPX.float() * cosine_PX + turned * sine_PX).to(heads_NAPX.dtype)
 
 
 @lru_cache(maxsize=8)

@@ -35,7 +35,7 @@ def architecture(special_ids: dict[str, int]) -> dict[str, Any]:
         "text_config": {
             "vocab_size": VOCABULARY_SIZE,
             "hidden_size": _TEXT_WIDTH,
-            "intermediate_size": 896,
+            "intermediate_size": 832,
             "num_hidden_layers": 8,
             "num_attention_heads": _TEXT_WIDTH // _HEAD_WIDTH,
             "num_key_value_heads": 2,

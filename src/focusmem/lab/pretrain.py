@@ -23,8 +23,10 @@ from torch.nn import functional as F
 
 from focusmem.errors import ConfigError
 from focusmem.files import write_whole
-from focusmem.lab.corpus import Corpus, CorpusBatch, CorpusBatches
+from focusmem.lab.corpus import LEARNT, Corpus, CorpusBatch, CorpusBatches
 from focusmem.lab.fast_vision import see_all
+from focusmem.lab.muon import StackedMuon
+from focusmem.lab.packed_text import Borders, read_packed
 from focusmem.lab.policy import new_policy, train_tokenizer
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
@@ -42,12 +44,15 @@ class PretrainConfig:
     """Time to train for, over all runs together."""
     pause_after: float | None = None
     """Minutes after which this run saves and stops, to be gone on with later; the learning rate keeps to `minutes`."""
-    learning_rate: float = 1e-3
+    matrix_rate: float = 0.02
+    """Learning rate of the matrices inside blocks, which Muon trains."""
+    other_rate: float = 2e-3
+    """Learning rate of everything else, which AdamW trains."""
     weight_decay: float = 0.05
-    warmup_steps: int = 200
+    warmup_steps: int = 100
     max_tokens: int = 65_536
     """Tokens per step, padding included."""
-    num_reading_steps: int = 600
+    num_reading_steps: int = 1500
     """So many steps are mostly about reading pages; then everything is mixed."""
     num_workers: int = 13
     save_every_s: float = 120.0
@@ -67,16 +72,15 @@ class PretrainConfig:
             raise ConfigError("PretrainConfig.device is cuda, but torch sees no GPU here; use --device cpu.")
 
 
-def kind_of_batch(number: int, config: PretrainConfig) -> str:
-    """Which examples a step learns from, by its number alone."""
-    draw = derive_seed(config.seed, "kind", number) % 100
-    if number < config.num_reading_steps:
-        return "transcription" if draw < 75 else "episode"
-    if draw < 8:
-        return "transcription"
-    if draw < 48:
-        return "episode"
-    return "decision" if draw < 84 else "question"
+READING = {"transcription": 0.75, "answer": 0.05, "episode": 0.20}
+EVERYTHING = {"transcription": 0.12, "answer": 0.06, "episode": 0.25, "decision": 0.42, "question": 0.15}
+WEIGHTS = {"transcription": 0.3, "answer": 1.0, "episode": 1.0, "decision": 2.0, "question": 1.0, "record": 0.5}
+"""How much a token of each kind counts: what is plentiful counts less, what the policy is for counts more."""
+
+
+def shares_of_step(number: int, config: PretrainConfig) -> dict[str, float]:
+    """Which examples a step learns from, by its number alone: kinds, and their shares of the tokens."""
+    return READING if number < config.num_reading_steps else EVERYTHING
 
 
 @dataclass
@@ -84,7 +88,7 @@ class _State:
     """All that a save holds: resuming equals never having stopped."""
 
     policy: Backbone
-    optimizer: torch.optim.Optimizer
+    optimizers: list[torch.optim.Optimizer]
     num_steps: int = 0
     trained_s: float = 0.0
     waited_s: float = 0.0
@@ -93,16 +97,30 @@ class _State:
     def save(self, path: Path) -> None:
         buffer = io.BytesIO()
         numbers = {name: getattr(self, name) for name in ("num_steps", "trained_s", "waited_s", "num_tokens")}
-        parts = {"model": self.policy.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-        torch.save(parts | numbers, buffer)
+        optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
+        torch.save({"model": self.policy.model.state_dict(), "optimizers": optimizers} | numbers, buffer)
         write_whole(path, buffer.getvalue())
 
     def load(self, path: Path) -> None:
         stored = torch.load(path, map_location=self.policy.device, weights_only=True)
         self.policy.model.load_state_dict(stored.pop("model"))
-        self.optimizer.load_state_dict(stored.pop("optimizer"))
+        for optimizer, values in zip(self.optimizers, stored.pop("optimizers"), strict=True):
+            optimizer.load_state_dict(values)
         for name, value in stored.items():
             setattr(self, name, value)
+
+
+@dataclass(frozen=True)
+class StepLoss:
+    """Of one batch, for each of `LEARNT`: the sum over its tokens, and their number."""
+
+    sums_L: Tensor
+    nums_L: Tensor
+
+    @property
+    def weighted(self) -> Tensor:
+        weights_L = self.sums_L.new_tensor([WEIGHTS[name] for name in LEARNT])
+        return (self.sums_L * weights_L).sum() / (self.nums_L * weights_L).sum()
 
 
 def pretrain(config: PretrainConfig, folder: Path) -> Backbone:
@@ -111,28 +129,25 @@ def pretrain(config: PretrainConfig, folder: Path) -> Backbone:
     policy = _first_policy(world, config).to(config.device)
     policy.model.requires_grad_(True)
     if config.device.startswith("cuda"):
-        # cuDNN plans its attention anew for every shape, and shapes change with every batch.
+        # cuDNN plans its attention anew for every shape, and the number of pictures changes with every batch.
         torch.backends.cuda.enable_cudnn_sdp(False)
-        # Twice as fast, for half a minute of compiling.
-        for layer in policy.language_model.layers:  # type: ignore[union-attr]
-            layer.compile(dynamic=True)
-    state = _State(policy, _optimizer(policy, config))
+        torch.set_float32_matmul_precision("high")
+    state = _State(policy, _optimizers(policy, config))
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "config.json", json.dumps(asdict(config), indent=2).encode())
     if (folder / "state.pt").exists():
         state.load(folder / "state.pt")
     saved = scored = time.monotonic()
     pause_s = math.inf if config.pause_after is None else state.trained_s + config.pause_after * 60
-    losses: dict[str, list[Tensor]] = defaultdict(list)
+    losses: list[StepLoss] = []
     with Progress("pretrain", total=round(config.minutes * 60)) as line:
         line.step(round(state.trained_s))
         for batch, waited_s in _batches(world, policy, config, state.num_steps):
             started = time.monotonic()
-            loss = _step(state, batch, config)
-            losses[batch.tags[0].split("/")[0]].append(loss)
-            state.num_tokens += batch.ids_BS.numel()
+            losses.append(_step(state, batch, config))
+            state.num_tokens += batch.ids_T.numel()
             if state.num_steps % 20 == 0:
-                loss.item()  # wait for the GPU now and then, so that time spent is time passed
+                losses[-1].sums_L.tolist()  # wait for the GPU now and then, so that time spent is time passed
             state.num_steps += 1
             state.waited_s += waited_s
             before, state.trained_s = state.trained_s, state.trained_s + waited_s + time.monotonic() - started
@@ -180,49 +195,61 @@ def _write_policy(policy: Backbone, state: "_State", config: PretrainConfig, fol
     write_whole(folder / "policy" / "card.json", json.dumps(card, indent=2).encode())
 
 
-def _optimizer(policy: Backbone, config: PretrainConfig) -> torch.optim.Optimizer:
-    decayed = [parameter for parameter in policy.model.parameters() if parameter.ndim > 1]
-    plain = [parameter for parameter in policy.model.parameters() if parameter.ndim <= 1]
-    groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": plain, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.95), fused=config.device.startswith("cuda"))
+def _optimizers(policy: Backbone, config: PretrainConfig) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices inside blocks, AdamW for tables, filters, norms and biases."""
+    names = ("embed_tokens", "pos_embed", "lm_head")
+    matrices: list[Tensor] = []
+    tables: list[Tensor] = []
+    plain: list[Tensor] = []
+    for name, parameter in policy.model.named_parameters():
+        is_matrix = parameter.ndim == 2 and not any(part in name for part in names)
+        (matrices if is_matrix else tables if parameter.ndim > 1 else plain).append(parameter)
+    groups = [{"params": tables, "weight_decay": config.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    is_on_gpu = config.device.startswith("cuda")
+    return [
+        StackedMuon(matrices, lr=config.matrix_rate, weight_decay=config.weight_decay),
+        torch.optim.AdamW(groups, lr=config.other_rate, betas=(0.9, 0.95), fused=is_on_gpu),
+    ]
 
 
-def _step(state: _State, batch: CorpusBatch, config: PretrainConfig) -> Tensor:
+def _step(state: _State, batch: CorpusBatch, config: PretrainConfig) -> StepLoss:
     share = min(1.0, state.trained_s / (config.minutes * 60))
     warm = min(1.0, (state.num_steps + 1) / config.warmup_steps)
-    rate = config.learning_rate * warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * share)))
-    for group in state.optimizer.param_groups:
-        group["lr"] = rate
-    logits, targets = batch_logits(state.policy, batch.to(state.policy.device))
-    loss = F.cross_entropy(logits, targets)
-    state.optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
+    scale = warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * share)))
+    for optimizer, rate in zip(state.optimizers, (config.matrix_rate, config.other_rate), strict=True):
+        for group in optimizer.param_groups:
+            group["lr"] = rate * scale
+        optimizer.zero_grad(set_to_none=True)
+    batch = batch.to(state.policy.device)
+    loss = losses_of(*batch_logits(state.policy, batch), batch)
+    loss.weighted.backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.clip_grad_norm_(state.policy.model.parameters(), 1.0)
-    state.optimizer.step()
-    return loss.detach()
+    for optimizer in state.optimizers:
+        optimizer.step()
+    return StepLoss(loss.sums_L.detach(), loss.nums_L)
+
+
+def losses_of(logits_MW: Tensor, targets_M: Tensor, batch: CorpusBatch) -> StepLoss:
+    each_M = F.cross_entropy(logits_MW, targets_M, reduction="none")
+    zeros_L = each_M.new_zeros(len(LEARNT))
+    return StepLoss(
+        zeros_L.index_add(0, batch.learnt_M, each_M), zeros_L.index_add(0, batch.learnt_M, torch.ones_like(each_M))
+    )
 
 
 def batch_logits(policy: Backbone, batch: CorpusBatch) -> tuple[Tensor, Tensor]:
-    """Scores at the positions before each target, and the targets."""
-    text = policy.language_model
-    ids_BS = batch.ids_BS
-    visual_BS = ids_BS == policy.special["<|image_pad|>"]
+    """Scores at the positions before each token to learn, and these tokens."""
+    text: Any = policy.language_model
+    borders = Borders(batch.starts_R, batch.longest)
     with torch.autocast(policy.device.type, torch.bfloat16, enabled=policy.device.type == "cuda"):
         main_NVD, deep_LNVD = see_all(policy.model.model.visual, batch.pixels_NHWC)
-        embeds_BSD = text.embed_tokens(ids_BS).to(main_NVD.dtype)  # type: ignore[operator]
-        placed = main_NVD[batch.picture_of_place].flatten(0, 1)
-        embeds_BSD = embeds_BSD.masked_scatter(visual_BS[..., None].expand_as(embeds_BSD), placed)
-        # Rows are padded on the right and attention is causal, so padding reaches nothing and needs no mask.
-        hidden_BSD = text(
-            inputs_embeds=embeds_BSD,
-            position_ids=batch.positions_3BS,
-            visual_pos_masks=visual_BS,
-            deepstack_visual_embeds=[level[batch.picture_of_place].flatten(0, 1) for level in deep_LNVD],
-            use_cache=False,
-        ).last_hidden_state
-        is_next = batch.is_target_BS[:, 1:]
-        logits = policy.logits(hidden_BSD[:, :-1][is_next])
-    return logits.float(), ids_BS[:, 1:][is_next]
+        embeds_TD = text.embed_tokens(batch.ids_T).to(main_NVD.dtype)
+        placed_VD = main_NVD[batch.picture_of_place].flatten(0, 1)
+        embeds_TD = embeds_TD.index_copy(0, batch.visual_V, placed_VD)
+        deep_LVD = deep_LNVD[:, batch.picture_of_place].flatten(1, 2)
+        hidden_TD = read_packed(text, embeds_TD, batch.positions_3T, borders, batch.visual_V, deep_LVD)
+        logits_MW = policy.logits(hidden_TD[batch.before_M])
+    return logits_MW.float(), batch.ids_T[batch.before_M + 1]
 
 
 @torch.no_grad()
@@ -230,17 +257,18 @@ def score(policy: Backbone, world: World, *, num_batches: int, max_tokens: int) 
     """Share of replies that are right token for token on sites never trained on, by tag, with their number."""
     corpus = Corpus(world, policy.chat, split="v", num_sites=60)
     right: dict[str, list[bool]] = defaultdict(list)
-    for kind in ("transcription", "decision", "question"):
+    for kind in ("transcription", "answer", "decision", "question"):
         for number in range(num_batches * (3 if kind == "decision" else 1)):
-            batch = corpus.batch(kind, derive_seed(7, kind, number), max_tokens=max_tokens).to(policy.device)
+            batch = corpus.batch({kind: 1.0}, derive_seed(7, kind, number), max_tokens=max_tokens).to(policy.device)
             logits, targets = batch_logits(policy, batch)
-            hits = (logits.argmax(dim=-1) == targets).tolist()
-            start = 0
-            for tag, size in zip(batch.tags, batch.is_target_BS.sum(dim=1).tolist(), strict=True):
-                own = hits[start : start + size]
-                start += size
-                parts = tag.split("/")
-                name = "/".join((parts[0], parts[1], parts[3])) if parts[0] == "decision" else tag
+            is_reply = batch.learnt_M != LEARNT.index("record")
+            hits = (logits.argmax(dim=-1) == targets)[is_reply].tolist()
+            by_row: dict[int, list[bool]] = defaultdict(list)
+            for row, hit in zip(batch.row_M[is_reply].tolist(), hits, strict=True):
+                by_row[row].append(hit)
+            for row, own in by_row.items():
+                parts = batch.tags[row].split("/")
+                name = "/".join((parts[0], parts[1], parts[3])) if parts[0] == "decision" else batch.tags[row]
                 right[name].append(all(own))
                 if parts[0] in ("transcription", "question"):
                     right[f"{name} tokens"] += own
@@ -253,7 +281,7 @@ def _batches(world: World, policy: Backbone, config: PretrainConfig, start: int)
     torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
     data = CorpusBatches(
         Corpus(world, policy.chat),
-        lambda number: kind_of_batch(number, config),
+        lambda number: shares_of_step(number, config),
         seed=config.seed,
         max_tokens=config.max_tokens,
     )
@@ -273,14 +301,14 @@ def _batches(world: World, policy: Backbone, config: PretrainConfig, start: int)
         yield batch, time.monotonic() - asked
 
 
-def _report(state: _State, losses: dict[str, list[Tensor]], folder: Path, scores: dict[str, tuple[float, int]]) -> None:
+def _report(state: _State, losses: list[StepLoss], folder: Path, scores: dict[str, tuple[float, int]]) -> None:
     line = {
         "num_steps": state.num_steps,
         "num_tokens": state.num_tokens,
         "trained_s": round(state.trained_s, 1),
         "waiting_rate": round(state.waited_s / max(1e-9, state.trained_s), 4),
         "tokens_per_s": round(state.num_tokens / max(1e-9, state.trained_s)),
-        "loss": {kind: round(torch.stack(values).mean().item(), 4) for kind, values in losses.items()},
+        "loss": _mean_losses(losses),
         "right_rate": {name: round(rate, 4) for name, (rate, _) in scores.items()},
         "num_scored": {name: num for name, (_, num) in scores.items()},
     }
@@ -288,3 +316,10 @@ def _report(state: _State, losses: dict[str, list[Tensor]], folder: Path, scores
     with (folder / "metrics.jsonl").open("a") as file:
         file.write(json.dumps(line) + "\n")
     _log.info("%s", json.dumps({"num_steps": line["num_steps"], "loss": line["loss"]}))
+
+
+def _mean_losses(losses: list[StepLoss]) -> dict[str, float]:
+    """Of each kind that came up, per token."""
+    sums = torch.stack([loss.sums_L for loss in losses]).sum(dim=0).tolist()
+    nums = torch.stack([loss.nums_L for loss in losses]).sum(dim=0).tolist()
+    return {name: round(total / num, 4) for name, total, num in zip(LEARNT, sums, nums, strict=True) if num}
