@@ -11,7 +11,7 @@ from focusmem.lab.world import World
 from focusmem.model.chat import ChatTokenizer
 from focusmem.schemas import parse_action
 
-KINDS = ("transcription", "answer", "episode", "decision", "question")
+KINDS = ("transcription", "line", "answer", "episode", "decision", "question")
 
 
 @pytest.fixture(scope="module")

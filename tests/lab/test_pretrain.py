@@ -109,7 +109,7 @@ def test_fast_path_equals_the_path_that_acts(kind):
     world = World(0)
     policy = new_policy(train_tokenizer(world, num_episodes=30), **{part: dict(values) for part, values in SIZES})
     batch = Corpus(world, policy.chat).batch({kind: 1.0}, 3, max_tokens=3000)
-    packed, targets = batch_logits(policy, batch)
+    packed, targets, _ = batch_logits(policy, batch)
     pictures = [Screenshot.from_image(Image.fromarray(one.numpy())) for one in batch.pixels_NHWC]
     shown = iter(pictures[index] for index in batch.picture_of_place.tolist())
     num_pads = math.prod(policy.chat.token_grid(*pictures[0].image().size))

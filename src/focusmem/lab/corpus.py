@@ -21,8 +21,9 @@ from focusmem.errors import ConfigError
 from focusmem.evidence import Serialiser
 from focusmem.files import sha256_hex
 from focusmem.lab.answers import QUESTIONS, answer_to, notes
+from focusmem.lab.characters import letters_in_view
 from focusmem.lab.rollout import Rollout, RolloutStep, roll_out
-from focusmem.lab.scene import VIEW_HEIGHT, VIEW_WIDTH
+from focusmem.lab.scene import VIEW_HEIGHT, VIEW_WIDTH, Word
 from focusmem.lab.session import PageSession
 from focusmem.lab.solvers import Solver
 from focusmem.lab.tasks import COMPARISONS, KINDS, MAX_STEPS, USES, LabTask, make_task
@@ -37,7 +38,7 @@ PROMPTS = Path(__file__).parent / "prompts"
 CHUNK_EVENTS = 4
 """W: events per working chunk."""
 
-LEARNT = ("transcription", "answer", "episode", "decision", "question", "record")
+LEARNT = ("transcription", "line", "answer", "episode", "decision", "question", "record")
 """What a token can be learnt as. The last is what was done in a record that stands in front of something else."""
 
 _NO_ACTION = make_action("wait")
@@ -74,6 +75,8 @@ class CorpusBatch:
     visual_V: torch.Tensor
     """Positions of visual tokens."""
     pixels_NHWC: torch.Tensor
+    letters_NVS: torch.Tensor
+    """The letters that stand in each visual token of each picture, slot by slot."""
     picture_of_place: torch.Tensor
     """For each place of a screenshot in the batch, in order, which picture it is."""
     longest: int
@@ -152,6 +155,21 @@ class Corpus:
             for step in rng.sample(rollout.steps, min(4, len(rollout.steps)))
         ]
 
+    def _lines(self, rng: random.Random, mix: Mix) -> list[Example]:
+        """How some lines of a page go on, told how they begin: to find a place by what stands there."""
+        rollout = self._rollout(rng)
+        made = []
+        for step in rng.sample(rollout.steps, min(4, len(rollout.steps))):
+            lines = [line for line in self._lines_in_view(step) if len(line) > 1]
+            turns = [Turn("user", (_placeholder(step),))]
+            for line in rng.sample(lines, min(6, len(lines))):
+                num_told = rng.randrange(1, min(3, len(line)))
+                turns.append(Turn("user", (f"Read on: {' '.join(line[:num_told])}",)))
+                turns.append(Turn("assistant", (" ".join(line[num_told:]),)))
+            if len(turns) > 1:
+                made.append(self._row(turns, [step], "line"))
+        return made
+
     def _answers(self, rng: random.Random, mix: Mix) -> list[Example]:
         """The last step of an episode alone: the answer stands on the page, and has only to be read."""
         rollout = self._rollout(rng)
@@ -212,6 +230,7 @@ class Corpus:
 
     _MAKERS: ClassVar[dict[str, Callable[["Corpus", random.Random, Mix], list[Example]]]] = {
         "transcription": _transcriptions,
+        "line": _lines,
         "answer": _answers,
         "episode": _episodes,
         "decision": _decisions,
@@ -221,6 +240,14 @@ class Corpus:
     def _words_in_view(self, step: RolloutStep) -> str:
         words = self.world.scene(step.path).words()
         return " ".join(word.text for word in words if word.is_readable(step.scroll))
+
+    def _lines_in_view(self, step: RolloutStep) -> list[list[str]]:
+        """Words by line, from left to right; a wide gap between words does not end a line."""
+        lines: dict[int, list[Word]] = {}
+        for word in self.world.scene(step.path).words():
+            if word.is_readable(step.scroll):
+                lines.setdefault(word.top, []).append(word)
+        return [[word.text for word in sorted(line, key=lambda word: word.left)] for line in lines.values()]
 
     # Situations
 
@@ -370,6 +397,9 @@ class Corpus:
             row_M=torch.from_numpy(np.searchsorted(starts, targets, side="right") - 1),
             visual_V=torch.from_numpy(np.nonzero(ids == image_token)[0]),
             pixels_NHWC=torch.from_numpy(np.stack([self._pixels(view) for view in pictures])),
+            letters_NVS=torch.from_numpy(
+                np.stack([letters_in_view(self.world.scene(view.path), view.scroll) for view in pictures])
+            ),
             picture_of_place=torch.tensor(places),
             longest=int(np.diff(ends).max()),
             tags=tuple(one.tag for one in examples),

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from focusmem.errors import ConfigError
 from focusmem.files import write_whole
+from focusmem.lab.characters import NUM_LETTERS, NUM_SLOTS
 from focusmem.lab.corpus import LEARNT, Corpus, CorpusBatch, CorpusBatches
 from focusmem.lab.fast_vision import see_all
 from focusmem.lab.muon import StackedMuon
@@ -54,6 +55,10 @@ class PretrainConfig:
     """Tokens per step, padding included."""
     num_reading_steps: int = 1500
     """So many steps are mostly about reading pages; then everything is mixed."""
+    letter_weight: float = 1.0
+    """How much it counts that the vision tower can tell letters."""
+    num_letter_pictures: int = 128
+    """Of so many pictures per step."""
     num_workers: int = 13
     save_every_s: float = 120.0
     score_every_s: float = 120.0
@@ -72,9 +77,13 @@ class PretrainConfig:
             raise ConfigError("PretrainConfig.device is cuda, but torch sees no GPU here; use --device cpu.")
 
 
-READING = {"transcription": 0.75, "answer": 0.05, "episode": 0.20}
-EVERYTHING = {"transcription": 0.12, "answer": 0.06, "episode": 0.25, "decision": 0.42, "question": 0.15}
-WEIGHTS = {"transcription": 0.3, "answer": 1.0, "episode": 1.0, "decision": 2.0, "question": 1.0, "record": 0.5}
+READING = {"transcription": 0.30, "line": 0.35, "answer": 0.10, "episode": 0.15, "decision": 0.10}
+EVERYTHING = {
+    "transcription": 0.05, "line": 0.12, "answer": 0.10, "episode": 0.20, "decision": 0.38, "question": 0.15,
+}  # fmt: skip
+WEIGHTS = {
+    "transcription": 0.3, "line": 0.5, "answer": 1.0, "episode": 1.0, "decision": 2.0, "question": 1.0, "record": 0.5,
+}  # fmt: skip
 """How much a token of each kind counts: what is plentiful counts less, what the policy is for counts more."""
 
 
@@ -83,11 +92,32 @@ def shares_of_step(number: int, config: PretrainConfig) -> dict[str, float]:
     return READING if number < config.num_reading_steps else EVERYTHING
 
 
+class LetterHead(nn.Module):
+    """Tells the letters of a visual token from its vector. Used in pretraining only; not part of the policy."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.out = nn.Linear(width, NUM_SLOTS * NUM_LETTERS)
+
+    def loss(self, main_NVD: Tensor, letters_NVS: Tensor) -> Tensor:
+        logits = self.out(main_NVD).view(-1, NUM_LETTERS).float()
+        # Most slots are empty, and easily told.
+        weights = logits.new_ones(NUM_LETTERS)
+        weights[0] = 0.05
+        return F.cross_entropy(logits, letters_NVS.flatten().long(), weight=weights)
+
+    def right_rate(self, main_NVD: Tensor, letters_NVS: Tensor) -> float:
+        """Share of letters that are told right."""
+        told_NVS = self.out(main_NVD.float()).view(*letters_NVS.shape, NUM_LETTERS).argmax(dim=-1)
+        return float((told_NVS == letters_NVS)[letters_NVS > 0].float().mean())
+
+
 @dataclass
 class _State:
     """All that a save holds: resuming equals never having stopped."""
 
     policy: Backbone
+    head: LetterHead
     optimizers: list[torch.optim.Optimizer]
     num_steps: int = 0
     trained_s: float = 0.0
@@ -98,12 +128,14 @@ class _State:
         buffer = io.BytesIO()
         numbers = {name: getattr(self, name) for name in ("num_steps", "trained_s", "waited_s", "num_tokens")}
         optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
-        torch.save({"model": self.policy.model.state_dict(), "optimizers": optimizers} | numbers, buffer)
+        weights = {"model": self.policy.model.state_dict(), "head": self.head.state_dict()}
+        torch.save(weights | {"optimizers": optimizers} | numbers, buffer)
         write_whole(path, buffer.getvalue())
 
     def load(self, path: Path) -> None:
         stored = torch.load(path, map_location=self.policy.device, weights_only=True)
         self.policy.model.load_state_dict(stored.pop("model"))
+        self.head.load_state_dict(stored.pop("head"))
         for optimizer, values in zip(self.optimizers, stored.pop("optimizers"), strict=True):
             optimizer.load_state_dict(values)
         for name, value in stored.items():
@@ -116,6 +148,8 @@ class StepLoss:
 
     sums_L: Tensor
     nums_L: Tensor
+    letters: Tensor | None = None
+    """Of telling letters, the mean."""
 
     @property
     def weighted(self) -> Tensor:
@@ -132,7 +166,8 @@ def pretrain(config: PretrainConfig, folder: Path) -> Backbone:
         # cuDNN plans its attention anew for every shape, and the number of pictures changes with every batch.
         torch.backends.cuda.enable_cudnn_sdp(False)
         torch.set_float32_matmul_precision("high")
-    state = _State(policy, _optimizers(policy, config))
+    head = LetterHead(policy.width).to(config.device)
+    state = _State(policy, head, _optimizers(policy, head, config))
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "config.json", json.dumps(asdict(config), indent=2).encode())
     if (folder / "state.pt").exists():
@@ -195,12 +230,12 @@ def _write_policy(policy: Backbone, state: "_State", config: PretrainConfig, fol
     write_whole(folder / "policy" / "card.json", json.dumps(card, indent=2).encode())
 
 
-def _optimizers(policy: Backbone, config: PretrainConfig) -> list[torch.optim.Optimizer]:
+def _optimizers(policy: Backbone, head: LetterHead, config: PretrainConfig) -> list[torch.optim.Optimizer]:
     """Muon for the matrices inside blocks, AdamW for tables, filters, norms and biases."""
     names = ("embed_tokens", "pos_embed", "lm_head")
     matrices: list[Tensor] = []
-    tables: list[Tensor] = []
-    plain: list[Tensor] = []
+    tables: list[Tensor] = [head.out.weight]
+    plain: list[Tensor] = [head.out.bias]
     for name, parameter in policy.model.named_parameters():
         is_matrix = parameter.ndim == 2 and not any(part in name for part in names)
         (matrices if is_matrix else tables if parameter.ndim > 1 else plain).append(parameter)
@@ -221,12 +256,16 @@ def _step(state: _State, batch: CorpusBatch, config: PretrainConfig) -> StepLoss
             group["lr"] = rate * scale
         optimizer.zero_grad(set_to_none=True)
     batch = batch.to(state.policy.device)
-    loss = losses_of(*batch_logits(state.policy, batch), batch)
-    loss.weighted.backward()  # type: ignore[no-untyped-call]
+    logits_MW, targets_M, main_NVD = batch_logits(state.policy, batch)
+    loss = losses_of(logits_MW, targets_M, batch)
+    num = config.num_letter_pictures
+    with torch.autocast(main_NVD.device.type, torch.bfloat16, enabled=main_NVD.is_cuda):
+        letters = state.head.loss(main_NVD[:num], batch.letters_NVS[:num])
+    (loss.weighted + config.letter_weight * letters).backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.clip_grad_norm_(state.policy.model.parameters(), 1.0)
     for optimizer in state.optimizers:
         optimizer.step()
-    return StepLoss(loss.sums_L.detach(), loss.nums_L)
+    return StepLoss(loss.sums_L.detach(), loss.nums_L, letters.detach())
 
 
 def losses_of(logits_MW: Tensor, targets_M: Tensor, batch: CorpusBatch) -> StepLoss:
@@ -237,8 +276,8 @@ def losses_of(logits_MW: Tensor, targets_M: Tensor, batch: CorpusBatch) -> StepL
     )
 
 
-def batch_logits(policy: Backbone, batch: CorpusBatch) -> tuple[Tensor, Tensor]:
-    """Scores at the positions before each token to learn, and these tokens."""
+def batch_logits(policy: Backbone, batch: CorpusBatch) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores at the positions before each token to learn, these tokens, and the visual tokens of the pictures."""
     text: Any = policy.language_model
     borders = Borders(batch.starts_R, batch.longest)
     with torch.autocast(policy.device.type, torch.bfloat16, enabled=policy.device.type == "cuda"):
@@ -249,7 +288,7 @@ def batch_logits(policy: Backbone, batch: CorpusBatch) -> tuple[Tensor, Tensor]:
         deep_LVD = deep_LNVD[:, batch.picture_of_place].flatten(1, 2)
         hidden_TD = read_packed(text, embeds_TD, batch.positions_3T, borders, batch.visual_V, deep_LVD)
         logits_MW = policy.logits(hidden_TD[batch.before_M])
-    return logits_MW.float(), batch.ids_T[batch.before_M + 1]
+    return logits_MW.float(), batch.ids_T[batch.before_M + 1], main_NVD
 
 
 @torch.no_grad()
@@ -257,10 +296,10 @@ def score(policy: Backbone, world: World, *, num_batches: int, max_tokens: int) 
     """Share of replies that are right token for token on sites never trained on, by tag, with their number."""
     corpus = Corpus(world, policy.chat, split="v", num_sites=60)
     right: dict[str, list[bool]] = defaultdict(list)
-    for kind in ("transcription", "answer", "decision", "question"):
+    for kind in ("transcription", "line", "answer", "decision", "question"):
         for number in range(num_batches * (3 if kind == "decision" else 1)):
             batch = corpus.batch({kind: 1.0}, derive_seed(7, kind, number), max_tokens=max_tokens).to(policy.device)
-            logits, targets = batch_logits(policy, batch)
+            logits, targets, _ = batch_logits(policy, batch)
             is_reply = batch.learnt_M != LEARNT.index("record")
             hits = (logits.argmax(dim=-1) == targets)[is_reply].tolist()
             by_row: dict[int, list[bool]] = defaultdict(list)
@@ -270,7 +309,7 @@ def score(policy: Backbone, world: World, *, num_batches: int, max_tokens: int) 
                 parts = batch.tags[row].split("/")
                 name = "/".join((parts[0], parts[1], parts[3])) if parts[0] == "decision" else batch.tags[row]
                 right[name].append(all(own))
-                if parts[0] in ("transcription", "question"):
+                if parts[0] in ("transcription", "line", "question"):
                     right[f"{name} tokens"] += own
     return {name: (sum(values) / len(values), len(values)) for name, values in sorted(right.items())}
 
@@ -322,4 +361,6 @@ def _mean_losses(losses: list[StepLoss]) -> dict[str, float]:
     """Of each kind that came up, per token."""
     sums = torch.stack([loss.sums_L for loss in losses]).sum(dim=0).tolist()
     nums = torch.stack([loss.nums_L for loss in losses]).sum(dim=0).tolist()
-    return {name: round(total / num, 4) for name, total, num in zip(LEARNT, sums, nums, strict=True) if num}
+    found = {name: round(total / num, 4) for name, total, num in zip(LEARNT, sums, nums, strict=True) if num}
+    letters = [loss.letters for loss in losses if loss.letters is not None]
+    return found | ({"letters": round(torch.stack(letters).mean().item(), 4)} if letters else {})
