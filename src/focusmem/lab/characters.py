@@ -28,7 +28,8 @@ def letters_in_view(scene: Scene, scroll: int) -> npt.NDArray[np.uint8]:
     slots = np.zeros((_ROWS, _COLUMNS), dtype=np.uint8)
     for item in scene.drawn:
         if isinstance(item, Word):
-            _write(slots, item, scroll)
+            if -item.font.size < item.top - scroll < VIEW_HEIGHT:
+                _write(slots, item, scroll)
         elif isinstance(item, Rectangle) and item.box.height > 2:  # thinner ones underline words
             box = item.box
             top, bottom = (max(0, edge - scroll) // SLOT_HEIGHT for edge in (box.top, box.bottom))

@@ -9,6 +9,7 @@ Shapes: T tokens of all examples, R examples, M tokens to learn, V visual tokens
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
@@ -40,6 +41,9 @@ CHUNK_EVENTS = 4
 
 LEARNT = ("transcription", "line", "answer", "episode", "decision", "question", "record")
 """What a token can be learnt as. The last is what was done in a record that stands in front of something else."""
+
+NUM_LETTERED = 96
+"""Of so many pictures per batch the vision tower has to tell the letters."""
 
 _NO_ACTION = make_action("wait")
 _QUESTION_NAMES = sorted({name for names in QUESTIONS.values() for name in names} | {"transcribe"})
@@ -75,8 +79,8 @@ class CorpusBatch:
     visual_V: torch.Tensor
     """Positions of visual tokens."""
     pixels_NHWC: torch.Tensor
-    letters_NVS: torch.Tensor
-    """The letters that stand in each visual token of each picture, slot by slot."""
+    letters_PVS: torch.Tensor
+    """The letters that stand in each visual token of the first pictures, slot by slot."""
     picture_of_place: torch.Tensor
     """For each place of a screenshot in the batch, in order, which picture it is."""
     longest: int
@@ -136,8 +140,18 @@ class Texts:
 class Corpus:
     """Draws examples of one world's split."""
 
-    def __init__(self, world: World, chat: ChatTokenizer, *, split: str = "p", num_sites: int = 4000) -> None:
+    def __init__(
+        self,
+        world: World,
+        chat: ChatTokenizer,
+        *,
+        split: str = "p",
+        num_sites: int = 4000,
+        picture: Callable[[RolloutStep], Screenshot] | None = None,
+    ) -> None:
+        """`picture` draws what a step sees; by default a placeholder stands in prompts, and batches draw pixels."""
         self.world, self.chat, self.split, self.num_sites = world, chat, split, num_sites
+        self.picture = picture or placeholder
         self.texts = Texts.load()
 
     # Examples, by kind. What is costly (an episode, its pictures) serves several examples.
@@ -150,7 +164,7 @@ class Corpus:
         question = self.texts.questions.fill("transcribe")
         return [
             self._asked(
-                [Turn("user", (_placeholder(step), question))], self._words_in_view(step), [step], "transcription"
+                [Turn("user", (self.picture(step), question))], self._words_in_view(step), [step], "transcription"
             )
             for step in rng.sample(rollout.steps, min(4, len(rollout.steps)))
         ]
@@ -161,7 +175,7 @@ class Corpus:
         made = []
         for step in rng.sample(rollout.steps, min(4, len(rollout.steps))):
             lines = [line for line in self._lines_in_view(step) if len(line) > 1]
-            turns = [Turn("user", (_placeholder(step),))]
+            turns = [Turn("user", (self.picture(step),))]
             for line in rng.sample(lines, min(6, len(lines))):
                 num_told = rng.randrange(1, min(3, len(line)))
                 turns.append(Turn("user", (f"Read on: {' '.join(line[:num_told])}",)))
@@ -178,7 +192,7 @@ class Corpus:
         last = rollout.steps[-1]
         turns = [
             Turn("user", (f"Task: {rollout.task.task.instruction}",)),
-            Turn("user", (_placeholder(last),)),
+            Turn("user", (self.picture(last),)),
             Turn("assistant", (_said(last),)),
         ]
         return [self._row(turns, [last], f"answer/{rollout.task.kind}")]
@@ -188,7 +202,7 @@ class Corpus:
         found = self._situation(rng, mix)
         turns: list[Turn] = [*found.front, Turn("user", (f"Task: {found.task.task.instruction}",))]
         for step in found.rollout.steps:
-            turns += [Turn("user", (_placeholder(step),)), Turn("assistant", (_said(step),))]
+            turns += [Turn("user", (self.picture(step),)), Turn("assistant", (_said(step),))]
         return [self._row(turns, [*found.views, *found.rollout.steps], f"episode/{found.help}")]
 
     def _decisions(self, rng: random.Random, mix: Mix) -> list[Example]:
@@ -196,7 +210,10 @@ class Corpus:
         found = self._situation(rng, mix)
         steps = found.rollout.steps
         num = min(_NUM_DECISIONS[mix.help], len(steps))
-        return [self._decision(found, at, mix) for at in sorted(rng.sample(range(len(steps)), num))]
+        places = set(rng.sample(range(len(steps)), num))
+        if rng.random() < 0.4:
+            places.add(len(steps) - 1)  # the answer
+        return [self._decision(found, at, mix) for at in sorted(places)]
 
     def _decision(self, found: "_Situation", at: int, mix: Mix) -> Example:
         steps = found.rollout.steps
@@ -207,26 +224,32 @@ class Corpus:
             for start in range(0, len(expired), CHUNK_EVENTS):
                 front += self._record(found.rollout, expired[start : start + CHUNK_EVENTS], "working")
             views += expired
-        prompt = [*front, *self._asked_at(found.task, steps, at)]
+        prompt = [*front, *self.prompt_at(found.task, steps, at)]
         recent = steps[max(0, at - NUM_RECENT) : at]
         tag = f"decision/{help_kind}/{found.task.kind}/{steps[at].action.name}"
         return self._asked(prompt, _said(steps[at]), [*views, *recent, steps[at]], tag)
 
     def _questions(self, rng: random.Random, mix: Mix) -> list[Example]:
         """A record, and questions about it."""
-        rollout = self._rollout(rng)
-        role = mix.role
-        steps: Sequence[RolloutStep] = rollout.steps
-        if role == "working":
-            start = rng.randrange(max(1, len(steps) - 1))
-            steps = steps[start : start + rng.randrange(1, CHUNK_EVENTS + 1)]
-        record = self._record(rollout, steps, role)
+        rollout, steps = self.some_record(rng, mix.role)
         made = []
-        for question in rng.sample(QUESTIONS[role], 2):
-            prompt = [*record, Turn("user", (self.texts.questions.fill(question),))]
+        for question in rng.sample(QUESTIONS[mix.role], 2):
+            prompt = self.question_about(rollout, steps, mix.role, question)
             reply = answer_to(self.world, question, rollout, steps)
             made.append(self._asked(prompt, reply, list(steps), f"question/{question}"))
         return made
+
+    def some_record(self, rng: random.Random, role: Role) -> tuple[Rollout, Sequence[RolloutStep]]:
+        """An expert's episode, and the part of it that a record of this role tells."""
+        rollout = self._rollout(rng)
+        if role == "episodic":
+            return rollout, rollout.steps
+        start = rng.randrange(max(1, len(rollout.steps) - 1))
+        return rollout, rollout.steps[start : start + rng.randrange(1, CHUNK_EVENTS + 1)]
+
+    def question_about(self, rollout: Rollout, steps: Sequence[RolloutStep], role: Role, question: str) -> Prompt:
+        record = self._record(rollout, steps, role)
+        return (*record, Turn("user", (self.texts.questions.fill(question),)))
 
     _MAKERS: ClassVar[dict[str, Callable[["Corpus", random.Random, Mix], list[Example]]]] = {
         "transcription": _transcriptions,
@@ -296,7 +319,7 @@ class Corpus:
     # From turns to tokens
 
     def _record(self, rollout: Rollout, steps: Sequence[RolloutStep], role: Role) -> list[Turn]:
-        pictures = [_placeholder(step) for step in steps]
+        pictures = [self.picture(step) for step in steps]
         item = EvidenceItem(
             item_id="shown",
             role=role,
@@ -310,16 +333,17 @@ class Corpus:
         prompt = self.texts.serialise(item, {picture.digest: picture for picture in pictures})
         return [_Event(turn.role, turn.parts) if _shows_picture(turn) else turn for turn in prompt]
 
-    def _asked_at(self, task: LabTask, steps: Sequence[RolloutStep], at: int) -> Prompt:
+    def prompt_at(self, task: LabTask, steps: Sequence[RolloutStep], at: int) -> Prompt:
+        """What the agent is asked at a step of an episode, without memory."""
         recent = [
-            RecentEvent(number + 1, _placeholder(step), _said(step))
+            RecentEvent(number + 1, self.picture(step), _said(step))
             for number, step in enumerate(steps[:at])
             if number >= at - NUM_RECENT
         ]
         return self.texts.prompt(
             instruction=task.task.instruction,
             recent=recent,
-            screenshot=_placeholder(steps[at]),
+            screenshot=self.picture(steps[at]),
             actions_left=MAX_STEPS - at,
         )
 
@@ -397,13 +421,14 @@ class Corpus:
             row_M=torch.from_numpy(np.searchsorted(starts, targets, side="right") - 1),
             visual_V=torch.from_numpy(np.nonzero(ids == image_token)[0]),
             pixels_NHWC=torch.from_numpy(np.stack([self._pixels(view) for view in pictures])),
-            letters_NVS=torch.from_numpy(
-                np.stack([letters_in_view(self.world.scene(view.path), view.scroll) for view in pictures])
-            ),
+            letters_PVS=torch.from_numpy(np.stack([self._letters(view) for view in islice(pictures, NUM_LETTERED)])),
             picture_of_place=torch.tensor(places),
             longest=int(np.diff(ends).max()),
             tags=tuple(one.tag for one in examples),
         )
+
+    def _letters(self, view: RolloutStep) -> npt.NDArray[np.uint8]:
+        return letters_in_view(self.world.scene(view.path), view.scroll)
 
     def _pixels(self, view: RolloutStep) -> npt.NDArray[np.uint8]:
         return np.asarray(PageSession(self.world, view.path, scroll=view.scroll, typed=view.typed).image())
@@ -452,7 +477,7 @@ def _seen(step: RolloutStep) -> RolloutStep:
     return RolloutStep(step.path, step.scroll, step.typed, _NO_ACTION, None)
 
 
-def _placeholder(step: RolloutStep) -> Screenshot:
+def placeholder(step: RolloutStep) -> Screenshot:
     """Stands for a screenshot until its pixels are drawn; named by what it shows."""
     digest = sha256_hex(repr((step.path, step.scroll, step.typed)).encode())
     return Screenshot(png=b"", digest=digest, width=VIEW_WIDTH, height=VIEW_HEIGHT)

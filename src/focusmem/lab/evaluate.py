@@ -25,8 +25,8 @@ from focusmem.intervals import wilson_interval
 from focusmem.lab.answers import experience, notes
 from focusmem.lab.corpus import CHUNK_EVENTS, Texts
 from focusmem.lab.raster_browser import RasterBrowser
-from focusmem.lab.rollout import Rollout, iter_tasks, roll_out
-from focusmem.lab.session import ORIGIN, PageSession
+from focusmem.lab.rollout import Rollout, iter_tasks, roll_out, screenshot_of
+from focusmem.lab.session import ORIGIN
 from focusmem.lab.solvers import Solver
 from focusmem.lab.tasks import KINDS, MAX_STEPS, LabTask, is_right, make_task
 from focusmem.lab.world import World
@@ -237,8 +237,7 @@ class _Evaluation:
             return (Turn("user", (notes(self.world, shown.steps),)),)
         steps, screenshots = [], {}
         for step in shown.steps:
-            session = PageSession(self.world, step.path, scroll=step.scroll, typed=step.typed)
-            screenshot = Screenshot.from_image(session.image())
+            screenshot = screenshot_of(self.world, step)
             screenshots[screenshot.digest] = screenshot
             steps.append(Step(screenshot=screenshot.ref(), action=step.action))
         return self._record(shown.task, steps, screenshots, "episodic")

@@ -57,8 +57,6 @@ class PretrainConfig:
     """So many steps are mostly about reading pages; then everything is mixed."""
     letter_weight: float = 1.0
     """How much it counts that the vision tower can tell letters."""
-    num_letter_pictures: int = 128
-    """Of so many pictures per step."""
     num_workers: int = 13
     save_every_s: float = 120.0
     score_every_s: float = 120.0
@@ -99,17 +97,12 @@ class LetterHead(nn.Module):
         super().__init__()
         self.out = nn.Linear(width, NUM_SLOTS * NUM_LETTERS)
 
-    def loss(self, main_NVD: Tensor, letters_NVS: Tensor) -> Tensor:
-        logits = self.out(main_NVD).view(-1, NUM_LETTERS).float()
+    def loss(self, main_PVD: Tensor, letters_PVS: Tensor) -> Tensor:
+        logits = self.out(main_PVD).view(-1, NUM_LETTERS).float()
         # Most slots are empty, and easily told.
         weights = logits.new_ones(NUM_LETTERS)
         weights[0] = 0.05
-        return F.cross_entropy(logits, letters_NVS.flatten().long(), weight=weights)
-
-    def right_rate(self, main_NVD: Tensor, letters_NVS: Tensor) -> float:
-        """Share of letters that are told right."""
-        told_NVS = self.out(main_NVD.float()).view(*letters_NVS.shape, NUM_LETTERS).argmax(dim=-1)
-        return float((told_NVS == letters_NVS)[letters_NVS > 0].float().mean())
+        return F.cross_entropy(logits, letters_PVS.flatten().long(), weight=weights)
 
 
 @dataclass
@@ -258,9 +251,8 @@ def _step(state: _State, batch: CorpusBatch, config: PretrainConfig) -> StepLoss
     batch = batch.to(state.policy.device)
     logits_MW, targets_M, main_NVD = batch_logits(state.policy, batch)
     loss = losses_of(logits_MW, targets_M, batch)
-    num = config.num_letter_pictures
     with torch.autocast(main_NVD.device.type, torch.bfloat16, enabled=main_NVD.is_cuda):
-        letters = state.head.loss(main_NVD[:num], batch.letters_NVS[:num])
+        letters = state.head.loss(main_NVD[: len(batch.letters_PVS)], batch.letters_PVS)
     (loss.weighted + config.letter_weight * letters).backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.clip_grad_norm_(state.policy.model.parameters(), 1.0)
     for optimizer in state.optimizers:

@@ -11,6 +11,7 @@ from focusmem.lab.session import PageSession
 from focusmem.lab.solvers import Solver, View
 from focusmem.lab.tasks import COMPARISONS, KINDS, MAX_STEPS, NUM_SITES, LabTask, Use, is_right, make_task
 from focusmem.lab.world import World
+from focusmem.schemas import Screenshot
 from focusmem.schemas.action import AnyAction
 from focusmem.seeds import derive_seed
 
@@ -29,6 +30,11 @@ class RolloutStep:
     typed: tuple[tuple[str, str], ...]
     action: AnyAction
     error: str | None
+
+
+def screenshot_of(world: World, step: RolloutStep) -> Screenshot:
+    """What a step saw, drawn again."""
+    return Screenshot.from_image(PageSession(world, step.path, scroll=step.scroll, typed=step.typed).image())
 
 
 @dataclass(frozen=True)
