@@ -1,8 +1,9 @@
-"""In: evidence items (steps of past trajectories or of the expired history).
-Out: prompts, the raw serialisation that the encoder and the teacher read.
+"""In: trajectories that were found, and the steps of an episode that left the prompt.
+Out: evidence items, and as prompts their raw serialisation, which the encoder and the teacher read.
 Knows nothing of banks, tokens or models.
 """
 
+from focusmem.evidence.items import CHUNK_EVENTS, episodic_items, ordered, working_items
 from focusmem.evidence.serialisation import Serialiser
 
-__all__ = ["Serialiser"]
+__all__ = ["CHUNK_EVENTS", "Serialiser", "episodic_items", "ordered", "working_items"]

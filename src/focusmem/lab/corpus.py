@@ -19,7 +19,7 @@ import torch
 
 from focusmem.agent.prompt import NUM_RECENT, PromptBuilder, RecentEvent
 from focusmem.errors import ConfigError
-from focusmem.evidence import Serialiser
+from focusmem.evidence import CHUNK_EVENTS, Serialiser
 from focusmem.files import sha256_hex
 from focusmem.lab.answers import QUESTIONS, answer_to, notes
 from focusmem.lab.characters import letters_in_view
@@ -36,8 +36,6 @@ from focusmem.seeds import derive_seed
 from focusmem.templates import Templates
 
 PROMPTS = Path(__file__).parent / "prompts"
-CHUNK_EVENTS = 4
-"""W: events per working chunk."""
 
 LEARNT = ("transcription", "line", "answer", "episode", "decision", "question", "record")
 """What a token can be learnt as. The last is what was done in a record that stands in front of something else."""

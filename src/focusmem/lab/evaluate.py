@@ -20,10 +20,11 @@ import torch
 from focusmem.agent.prompt import NUM_RECENT, RecentEvent
 from focusmem.browser.base import Browser
 from focusmem.errors import ConfigError, PolicyError, WorldError
+from focusmem.evidence import working_items
 from focusmem.files import write_whole
 from focusmem.intervals import wilson_interval
 from focusmem.lab.answers import experience, notes
-from focusmem.lab.corpus import CHUNK_EVENTS, Texts
+from focusmem.lab.corpus import Texts
 from focusmem.lab.raster_browser import RasterBrowser
 from focusmem.lab.rollout import Rollout, iter_tasks, roll_out, screenshot_of
 from focusmem.lab.session import ORIGIN
@@ -207,11 +208,10 @@ class _Evaluation:
 
     def _prompt(self, episode: _Episode, screenshot: Screenshot) -> Prompt:
         front: list[Turn] = [*episode.front]
-        expired = episode.steps[: max(0, len(episode.steps) - NUM_RECENT)]
         if self.config.shows_history:
-            for start in range(0, len(expired), CHUNK_EVENTS):
-                chunk = expired[start : start + CHUNK_EVENTS]
-                front += self._record(episode.task, chunk, episode.screenshots, "working")
+            instruction = episode.task.task.instruction
+            for item in working_items(episode.steps, instruction=instruction, num_recent=NUM_RECENT):
+                front += self.texts.serialise(item, episode.screenshots)
         recent = [
             RecentEvent(
                 number + 1,

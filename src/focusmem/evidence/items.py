@@ -1,0 +1,57 @@
+"""From trajectories and expired steps to evidence items, in the order in which memory shows them."""
+
+from collections.abc import Iterable, Sequence
+
+from focusmem.errors import ConfigError
+from focusmem.schemas import EvidenceItem, Role, Step, Trajectory
+
+CHUNK_EVENTS = 4
+"""W: events per working chunk, unless told otherwise."""
+
+_SOURCES: tuple[Role, ...] = ("episodic", "working")
+
+
+def episodic_items(hits: Iterable[tuple[Trajectory, float]]) -> tuple[EvidenceItem, ...]:
+    """One item per trajectory found, the best first, with how alike the retriever found it."""
+    return tuple(
+        EvidenceItem(
+            item_id=f"episodic {rank}",
+            role="episodic",
+            instruction=trajectory.instruction,
+            steps=trajectory.steps,
+            rank=rank,
+            score=score,
+            trajectory_id=trajectory.trajectory_id,
+        )
+        for rank, (trajectory, score) in enumerate(hits)
+    )
+
+
+def working_items(
+    steps: Sequence[Step], *, instruction: str, num_recent: int, chunk_events: int = CHUNK_EVENTS
+) -> tuple[EvidenceItem, ...]:
+    """The steps that have left the prompt, the earliest first.
+
+    Borders are counted from the start of the episode, so a chunk never changes once it is full; only the last grows.
+    """
+    if chunk_events < 1 or num_recent < 0:
+        raise ConfigError(
+            f"Working memory has chunks of {chunk_events} events behind {num_recent} recent ones; a chunk needs at "
+            "least one event, and the number of recent ones cannot be negative."
+        )
+    num_expired = max(0, len(steps) - num_recent)
+    return tuple(
+        EvidenceItem(
+            item_id=f"working {rank}",
+            role="working",
+            instruction=instruction,
+            steps=tuple(steps[start : min(start + chunk_events, num_expired)]),
+            rank=rank,
+        )
+        for rank, start in enumerate(range(0, num_expired, chunk_events))
+    )
+
+
+def ordered(items: Iterable[EvidenceItem]) -> list[EvidenceItem]:
+    """By source, then by rank: the order in which blocks stand in front of the prompt."""
+    return sorted(items, key=lambda item: (_SOURCES.index(item.role), item.rank))
