@@ -48,7 +48,7 @@ class Scripted:
         self.evaluation = evaluation
         self.plans: dict[str, list[str]] = {}
 
-    def __call__(self, prompts):
+    def __call__(self, prompts, fronts):
         world = self.evaluation.world
         replies = []
         for prompt in prompts:
@@ -140,7 +140,7 @@ def test_history_comes_back_raw_in_front(policy, tmp_path):
         return prompt
 
     evaluation._prompt = counted
-    evaluation._ask = lambda prompts: ['{"name": "wait", "arguments": {}}'] * len(prompts)
+    evaluation._ask = lambda prompts, fronts: ['{"name": "wait", "arguments": {}}'] * len(prompts)
     evaluation.run()
     assert all(pictures == steps + 1 for steps, pictures in lengths), "every event is in view, expired or not"
 

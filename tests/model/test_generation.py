@@ -1,9 +1,13 @@
 import pytest
 import torch
 
+from factories import make_item
 from focusmem.errors import ConfigError
+from focusmem.evidence import Serialiser
+from focusmem.model.front import ReadFront
 from focusmem.model.generation import GenerationConfig, generate
 from focusmem.model.inputs import stack_rows
+from focusmem.schemas import Turn
 from toys import make_policy, three_decisions
 
 
@@ -94,3 +98,25 @@ def test_config_names_the_field(values):
 def test_sampling_without_seeds_is_refused(policy, rows):
     with pytest.raises(ConfigError, match="one seed per row"):
         generate(policy.backbone, rows, GenerationConfig(temperature=1.0))
+
+
+def test_a_front_read_once_equals_reading_it_with_every_row(policy):
+    """Fronts of different lengths, shared cache or not: the same replies as one long prompt each."""
+    backbone = policy.backbone
+    (first, _), (second, _), (third, _) = (make_item("episodic", num_steps=num, seed=num) for num in (1, 2, 3))
+    serialise = Serialiser()
+    screenshots = {}
+    for num in (1, 2, 3):
+        screenshots |= make_item("episodic", num_steps=num, seed=num)[1]
+    fronts = [serialise(item, screenshots) for item in (first, second, third)]
+    prompts = [(Turn("user", (f"Say something about {number}.",)),) for number in range(3)]
+    config = GenerationConfig(max_new_tokens=6)
+    whole = [backbone.tokenise((*front, *prompt)) for front, prompt in zip(fronts, prompts, strict=True)]
+    expected = generate(backbone, backbone.embed(whole), config)
+    read = [
+        ReadFront.read(backbone, backbone.embed([backbone.tokenise(front, is_complete=True)])[0]) for front in fronts
+    ]
+    rows = backbone.embed([backbone.tokenise(prompt) for prompt in prompts])
+    assert generate(backbone, rows, config, fronts=read) == expected
+    for row, front, reply in zip(rows, read, expected, strict=True):
+        assert generate(backbone, [row], config, fronts=[front]) == [reply]

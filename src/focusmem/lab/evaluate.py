@@ -32,6 +32,7 @@ from focusmem.lab.solvers import Solver
 from focusmem.lab.tasks import KINDS, MAX_STEPS, LabTask, is_right, make_task
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
+from focusmem.model.front import ReadFront
 from focusmem.model.generation import GenerationConfig, generate
 from focusmem.progress import Progress
 from focusmem.schemas import (
@@ -82,7 +83,8 @@ class _Episode:
 
     task: LabTask
     browser: Browser
-    front: Prompt
+    front: ReadFront | None
+    """What memory shows in front of every prompt, read once."""
     steps: list[Step] = field(default_factory=list)
     screenshots: dict[str, Screenshot] = field(default_factory=dict)
     seconds: float = 0.0
@@ -131,7 +133,7 @@ class _Evaluation:
             make_browser = await self._browsers(stack)
             for start in range(0, len(tasks), self.config.batch_size):
                 together = tasks[start : start + self.config.batch_size]
-                episodes = [_Episode(task, await make_browser(), self.front_of(task)) for task in together]
+                episodes = [_Episode(task, await make_browser(), self._read_front(task)) for task in together]
                 await self._run_together(episodes)
                 for episode in episodes:
                     self._store(episode)
@@ -171,7 +173,9 @@ class _Evaluation:
                     if not episode.is_over:
                         with episode.keeping_errors():
                             seen.append((episode, (await episode.browser.observe()).screenshot))
-                replies = self._ask([self._prompt(episode, shot) for episode, shot in seen]) if seen else []
+                prompts = [self._prompt(episode, screenshot) for episode, screenshot in seen]
+                fronts = [episode.front for episode, _ in seen if episode.front is not None]
+                replies = self._ask(prompts, fronts) if seen else []
                 for (episode, screenshot), reply in zip(seen, replies, strict=True):
                     with episode.keeping_errors():
                         await self._act(episode, screenshot, reply)
@@ -181,10 +185,17 @@ class _Evaluation:
             for episode in episodes:
                 await episode.browser.close()
 
-    def _ask(self, prompts: Sequence[Prompt]) -> list[str]:
+    def _ask(self, prompts: Sequence[Prompt], fronts: Sequence[ReadFront]) -> list[str]:
         rows = self.policy.embed([self.policy.tokenise(prompt) for prompt in prompts])
-        replies = generate(self.policy, rows, GenerationConfig(max_new_tokens=self.config.max_new_tokens))
-        return [self.policy.text_of(ids) for ids in replies]
+        config = GenerationConfig(max_new_tokens=self.config.max_new_tokens)
+        return [self.policy.text_of(ids) for ids in generate(self.policy, rows, config, fronts=fronts or None)]
+
+    def _read_front(self, task: LabTask) -> ReadFront | None:
+        front = self.front_of(task)
+        if not front:
+            return None
+        [row] = self.policy.embed([self.policy.tokenise(front, is_complete=True)])
+        return ReadFront.read(self.policy, row)
 
     async def _act(self, episode: _Episode, screenshot: Screenshot, reply: str) -> None:
         episode.screenshots[screenshot.digest] = screenshot
@@ -207,7 +218,7 @@ class _Evaluation:
     # Prompts
 
     def _prompt(self, episode: _Episode, screenshot: Screenshot) -> Prompt:
-        front: list[Turn] = [*episode.front]
+        front: list[Turn] = []
         if self.config.shows_history:
             instruction = episode.task.task.instruction
             for item in working_items(episode.steps, instruction=instruction, num_recent=NUM_RECENT):

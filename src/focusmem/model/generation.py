@@ -8,6 +8,7 @@ from torch import Tensor
 
 from focusmem.errors import ConfigError
 from focusmem.model.backbone import Backbone
+from focusmem.model.front import ReadFront, joined
 from focusmem.model.inputs import Batch, Row, stack_rows
 
 
@@ -30,21 +31,31 @@ class GenerationConfig:
 
 @torch.no_grad()
 def generate(
-    backbone: Backbone, rows: Sequence[Row], config: GenerationConfig, *, seeds: Sequence[int] | None = None
+    backbone: Backbone,
+    rows: Sequence[Row],
+    config: GenerationConfig,
+    *,
+    seeds: Sequence[int] | None = None,
+    fronts: Sequence[ReadFront] | None = None,
 ) -> list[list[int]]:
     """Token ids of each row's reply, without the stop token.
 
     With a temperature, `seeds` gives each row its own random numbers, so a row's reply does not depend on its
-    neighbours in the batch.
+    neighbours in the batch. `fronts` is what stands in front of each row and has been read before.
     """
     if config.temperature > 0 and (seeds is None or len(seeds) != len(rows)):
         raise ConfigError("Sampling needs one seed per row; pass seeds=[...], or temperature=0 for greedy decoding.")
     generators = [torch.Generator().manual_seed(seed) for seed in seeds or ()]
-    batch, cache = stack_rows(rows), backbone.new_cache()
+    if fronts is None:
+        cache, front_BP = backbone.new_cache(), torch.ones(len(rows), 0, dtype=torch.bool, device=backbone.device)
+    else:
+        cache, front_BP = joined(backbone, fronts)
+        rows = [row.shifted(front.next_position) for row, front in zip(rows, fronts, strict=True)]
+    batch = stack_rows(rows)
     last = torch.tensor(batch.lengths, device=backbone.device) - 1
-    hidden_BSD = backbone.run(batch, cache=cache)
+    hidden_BSD = backbone.run(batch, cache=cache, past_mask_BP=front_BP)
     logits_BV = backbone.logits(hidden_BSD[torch.arange(len(rows), device=backbone.device), last])
-    mask_BP = batch.mask_BS
+    mask_BP = torch.cat([front_BP, batch.mask_BS], dim=1)
     positions = list(batch.next_positions)
     replies: list[list[int]] = [[] for _ in rows]
     is_done = [False] * len(rows)
