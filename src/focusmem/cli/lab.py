@@ -11,6 +11,7 @@ from focusmem.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     from focusmem.lab.solving import Solved
+    from focusmem.model.backbone import Backbone
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -138,11 +139,8 @@ def evaluate(
 
     Let a policy act in whole episodes on sites it has never seen. A run that was stopped goes on from its folder.
     """
-    import torch
-
     from focusmem.lab.evaluate import EvaluateConfig
     from focusmem.lab.evaluate import evaluate as run
-    from focusmem.model.backbone import Backbone
 
     config = EvaluateConfig(
         memory=memory,  # type: ignore[arg-type]
@@ -153,8 +151,7 @@ def evaluate(
         batch_size=batch,
     )
     folder = out or Path("runs") / f"lab-{memory}{'-history' if history else ''}-{browser}-{seed}-{tasks}"
-    dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
-    results = run(Backbone.load(policy, dtype=dtype, device=device), config, folder)
+    results = run(_load_policy(policy, device), config, folder)
     if json:
         print_json(results)
         return
@@ -165,6 +162,44 @@ def evaluate(
     typer.echo(f"{results['mean_steps']:.1f} steps, {results['hit_max_rate']:.1%} of episodes at the limit.")
     typer.echo(f"{results['unreadable_rate']:.2%} of actions unreadable, {results['mean_step_s']:.2f} s per step.")
     typer.echo(f"{results['num_errors']} episodes ended in an error. Run: {folder}")
+
+
+@app.command()
+def examine(
+    policy: Annotated[Path, typer.Option(help="A policy folder, as `focusmem lab pretrain` writes it.")],
+    values: Annotated[int, typer.Option(help="How many values to read off the screen.")] = 200,
+    records: Annotated[int, typer.Option(help="How many records to ask about.")] = 100,
+    seed: Annotated[int, typer.Option(help="Which tasks and records.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    batch: Annotated[int, typer.Option(help="Questions asked at once.")] = 16,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+) -> None:
+    """focusmem lab examine --policy runs/policy/policy --values 40 --records 10
+
+    Ask a policy for single skills on sites it has never seen: read a value, describe a record, answer about it.
+    """
+    from focusmem.lab.examination import ExaminationConfig
+    from focusmem.lab.examination import examine as run
+
+    config = ExaminationConfig(num_values=values, num_records=records, seed=seed, batch_size=batch)
+    results = run(_load_policy(policy, device), config)
+    if json:
+        print_json(results)
+        return
+    for title, name in (("values read off the screen", "values_read"), ("fields told right", "fields_right")):
+        parts = [(kind, f"{one['right_rate']:.1%}", str(one["num"])) for kind, one in results[name]["by_name"].items()]
+        low, high = results[name]["interval"]
+        print_table(title, ("", "right", "of"), parts)
+        typer.echo(f"Together {results[name]['right_rate']:.1%} ({low:.1%} to {high:.1%}) of {results[name]['num']}.")
+
+
+def _load_policy(folder: Path, device: str) -> "Backbone":
+    import torch
+
+    from focusmem.model.backbone import Backbone
+
+    dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
+    return Backbone.load(folder, dtype=dtype, device=device)
 
 
 def wait_for_interrupt() -> None:
