@@ -1,0 +1,60 @@
+"""Trajectories that experts left behind on a split's sites: what a bank is filled with.
+
+Some sites have been visited often and some never, as in life: a memory must also serve where there is nothing to
+remember.
+"""
+
+import random
+from collections.abc import Iterator
+
+from focusmem.lab.rollout import Rollout, RolloutStep, is_sensible, roll_out
+from focusmem.lab.solvers import Solver
+from focusmem.lab.tasks import KINDS, NUM_SITES, make_task
+from focusmem.lab.world import World
+from focusmem.schemas import Screenshot, Step, StoredTrajectory, Trajectory
+from focusmem.seeds import derive_seed
+from collections.abc import Callable
+
+VISITS = (0, 1, 2, 3, 3, 4, 5, 6)
+"""How many trajectories a site may have; one of these numbers, by chance."""
+
+
+def expert_rollouts(world: World, split: str, *, num_sites: int | None = None) -> Iterator[Rollout]:
+    """In a fixed order, site after site; in the bank's own wordings."""
+    for number in range(num_sites or NUM_SITES[split]):
+        yield from site_rollouts(world, f"{split}-{number}")
+
+
+def site_rollouts(world: World, site_id: str) -> list[Rollout]:
+    rng = random.Random(derive_seed(world.seed, "visits", site_id))
+    wanted = rng.choice(VISITS)
+    kinds = KINDS[world.site(site_id).family]
+    found: list[Rollout] = []
+    number = 0
+    while len(found) < wanted:
+        task = make_task(world, site_id, rng.choice(kinds), "bank", number)
+        number += 1
+        if is_sensible(world, task):
+            found.append(roll_out(world, task, Solver.expert(world, task)))
+    return found
+
+
+def as_trajectory(rollout: Rollout, picture: Callable[[RolloutStep], Screenshot]) -> StoredTrajectory:
+    """An episode as a record, with what each step saw."""
+    task = rollout.task.task
+    seen = [picture(step) for step in rollout.steps]
+    trajectory = Trajectory(
+        trajectory_id=task.task_id,
+        task_id=task.task_id,
+        instruction=task.instruction,
+        start_url=task.start_url,
+        site=task.site,
+        steps=tuple(
+            Step(screenshot=shot.ref(), action=step.action, error=step.error)
+            for shot, step in zip(seen, rollout.steps, strict=True)
+        ),
+        outcome="success" if rollout.is_success else "failure",
+        source="laboratory expert",
+        annotations=task.annotations,
+    )
+    return StoredTrajectory(trajectory, {shot.digest: shot for shot in seen})
