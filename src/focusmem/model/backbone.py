@@ -221,6 +221,10 @@ class Backbone(nn.Module):
         return int(self.model.config.text_config.num_hidden_layers)
 
     @property
+    def vocabulary_size(self) -> int:
+        return int(self.model.lm_head.weight.shape[0])
+
+    @property
     def device(self) -> torch.device:
         return self.model.lm_head.weight.device  # type: ignore[no-any-return]
 
