@@ -1,6 +1,8 @@
 """Small batches and policies that the training tests share. Equal arguments give equal samples."""
 
 import json
+import resource
+from contextlib import contextmanager
 
 import torch
 
@@ -8,16 +10,20 @@ from focusmem.model.backbone import Backbone
 from focusmem.model.compressor import CompressorConfig
 from focusmem.model.lora import LoraConfig
 from focusmem.model.policy import MemoryPolicy
+from focusmem.schemas import Prompt, Screenshot, Turn
 from focusmem.training.batch import Decision, ItemUse, ListedBatches, TrainingBatch, TrainingItem
 from focusmem.training.config import LoopConfig
 from focusmem.training.lessons import Description, FunctionalPair, Lesson
 from focusmem.training.objective import Objective, in_training
 from focusmem.training.prepared import Preparer
-from focusmem.training.questions import DESCRIBE, SUBTYPES, TARGETS, Questions
+from focusmem.training.questions import DESCRIBE, SUBTYPES, TARGETS
 from focusmem.training.stage import LOSS_NAMES
 from toys import decision, evidence, make_config, shake
 
-QUESTIONS = Questions()
+
+def ask(name: str) -> Prompt:
+    """A question of a few letters: bytes are tokens here, and the real ones are long."""
+    return (Turn("user", (f"{name[-6:]}?",)),)
 
 
 def make_memory_policy(*, seed: int = 0, dropout: float = 0.0, is_trained: bool = True, **changes) -> MemoryPolicy:
@@ -36,7 +42,7 @@ def good_answer(subtype: str, seed: int) -> str:
     fields = {}
     for name, field in TARGETS[subtype].model_fields.items():
         is_text = field.annotation is str
-        fields[name] = f"{name[:3]} {seed}" if is_text else {"name": "wait", "arguments": {}}
+        fields[name] = f"{name[:2]}{seed}" if is_text else {"name": "wait", "arguments": {}}
     return json.dumps(fields)
 
 
@@ -44,8 +50,8 @@ def make_lesson(role: str, seed: int) -> Lesson:
     """What a teacher might say, with made-up hidden states."""
     ids = tuple((17 * seed + 3 * place) % 200 for place in range(5 + seed % 3))
     hidden_MD = torch.randn(len(ids), 64, generator=torch.Generator().manual_seed(seed))
-    pairs = [FunctionalPair(QUESTIONS.ask(subtype), good_answer(subtype, seed)) for subtype in SUBTYPES[role]]
-    return Lesson(Description(QUESTIONS.ask(DESCRIBE), "", ids, hidden_MD), tuple(pairs[: 1 + seed % 2]))
+    pairs = [FunctionalPair(ask(subtype), good_answer(subtype, seed)) for subtype in SUBTYPES[role]]
+    return Lesson(Description(ask(DESCRIBE), "", ids, hidden_MD), tuple(pairs[: 1 + seed % 2]))
 
 
 def make_item(seed: int, *, role: str = "episodic", has_lesson: bool = True) -> TrainingItem:
@@ -78,12 +84,17 @@ def make_batch(seed: int = 0, *, has_lessons: bool = True) -> TrainingBatch:
     return TrainingBatch(items=items, decisions=tuple(decisions))
 
 
+def pictures_of(*prompts: Prompt) -> dict[str, Screenshot]:
+    parts = [part for prompt in prompts for turn in prompt for part in turn.parts]
+    return {part.digest: part for part in parts if isinstance(part, Screenshot)}
+
+
 def make_data(num_batches: int, **changes) -> ListedBatches:
     return ListedBatches([make_batch(number, **changes) for number in range(num_batches)])
 
 
 def make_loop(**changes) -> LoopConfig:
-    values = {"learning_rate": 1e-3, "log_every_steps": 1, "save_every_steps": 2}
+    values = {"learning_rate": 1e-3, "log_every_steps": 1, "save_every_steps": 100}
     return LoopConfig(**(values | changes))
 
 
@@ -113,3 +124,14 @@ def open_gate(policy: MemoryPolicy) -> MemoryPolicy:
     """Every draw keeps every block, whatever the noise."""
     torch.nn.init.constant_(policy.gate.out.bias, 30.0)
     return policy
+
+
+@contextmanager
+def disk_that_takes(num_bytes: int):
+    """Files cannot grow past this size: writing fails as it does on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -20,7 +20,7 @@ from focusmem.training.config import LoopConfig
 from focusmem.training.metrics import note
 from focusmem.training.objective import in_training
 from focusmem.training.pathway import Look
-from focusmem.training.processes import joined_team
+from focusmem.training.processes import join_team
 from focusmem.training.stage import Stage
 from focusmem.training.training_run import TrainingRun
 
@@ -58,7 +58,8 @@ def train(
     if device.type == "cuda":
         # cuDNN plans its attention anew for every shape, and shapes change with every batch.
         torch.backends.cuda.enable_cudnn_sdp(False)
-    with joined_team(device) as team, in_training(policy, stage.trained_parts):
+    team = join_team(device)
+    with in_training(policy, stage.trained_parts):
         num_steps = _num_steps(data, config)
         run = TrainingRun(policy, stage, config, folder, team=team, num_steps=num_steps, look=look)
         run.begin()

@@ -1,8 +1,7 @@
 """The processes that train together, as torchrun or accelerate started them; one alone is a team of one."""
 
+import atexit
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -31,20 +30,15 @@ class Team:
             distributed.barrier()
 
 
-@contextmanager
-def joined_team(device: torch.device) -> Iterator[Team]:
-    """Join the processes that the launcher's environment names; leave them again at the end."""
-    if distributed.is_initialized():
-        yield Team(distributed.get_rank(), distributed.get_world_size())
-        return
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        yield Team()
-        return
-    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    try:
-        yield Team(distributed.get_rank(), distributed.get_world_size())
-    finally:
-        distributed.destroy_process_group()
+def join_team(device: torch.device) -> Team:
+    """Join the processes that the launcher's environment names. They stay together until this one ends."""
+    if not distributed.is_initialized():
+        if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+            return Team()
+        distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        # Not sooner: joining a second time may find the first group's addresses.
+        atexit.register(distributed.destroy_process_group)
+    return Team(distributed.get_rank(), distributed.get_world_size())
 
 
 def own_device() -> torch.device:

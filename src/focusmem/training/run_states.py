@@ -46,16 +46,18 @@ class RunStates:
     def __init__(self, folder: Path, *, num_kept: int = 2) -> None:
         self.folder, self.num_kept = folder, num_kept
 
-    def save(self, step: int, tensors: Mapping[str, Any], card: Mapping[str, Any]) -> None:
+    def save(self, step: int, tensors: Mapping[str, Any], card: Mapping[str, Any]) -> bool:
+        """Whether there was anything to save: what a step led to is saved once."""
         place = self.folder / f"{_PREFIX}{step:08d}"
         if place.exists():
-            return
+            return False
         with whole_folder(place) as partial:
             _write_tensors(partial / _TENSORS, tensors)
             full = {"schema_version": _SCHEMA_VERSION, "step": step, "sha256": _sha256_of(partial / _TENSORS), **card}
             write_whole(partial / _CARD, json.dumps(full, indent=2, allow_nan=False).encode())
         for old in self._places()[: -self.num_kept]:
             shutil.rmtree(old, ignore_errors=True)
+        return True
 
     def newest(self) -> StoredState | None:
         places = self._places()

@@ -120,7 +120,8 @@ class Teacher:
         done = []
         for item, row, states_MD in zip(items, embedded, hidden, strict=True):
             own = answers[item.digest]
-            description = Description(questions.ask(DESCRIBE), own.pop(DESCRIBE), row.target_ids, states_MD)
+            text = own.pop(DESCRIBE).replace("\0", "")  # for people; what is learnt from are the ids
+            description = Description(questions.ask(DESCRIBE), text, row.target_ids, states_MD)
             problems = {name: problem_with(name, text) for name, text in own.items()}
             discarded = {name: problem for name, problem in problems.items() if problem is not None}
             targets = {name: text for name, text in own.items() if name not in discarded}

@@ -80,9 +80,7 @@ class TrainingRun:
                 backbone.checkpoint_gradients()
         self._module: torch.nn.Module = self.objective
         if self.team.size > 1:
-            self._module = DistributedDataParallel(
-                self.objective, broadcast_buffers=False, gradient_as_bucket_view=True
-            )
+            self._module = DistributedDataParallel(self.objective, gradient_as_bucket_view=True)
         if self.team.is_first:
             self._write_description()
             self.metrics.cut_after(self.step)
@@ -191,23 +189,23 @@ class TrainingRun:
             self.metrics.write(self.device)
         if is_due:
             self.save()
-            plot_run(self.folder, title=self.stage.name)
 
     def save(self) -> None:
+        """The state, and pictures of the way there."""
         card = {
             "config": self.settings(),
             "policy_backbone": asdict(self.policy.backbone.identity()),
             "encoder_backbone": asdict(self.policy.encoder.backbone.identity()),
         }
         tensors = {"weights": self.policy.trained_state(), "optimizer": self.optimizer.state_dict()}
-        self.states.save(self.step, tensors, card)
+        if self.states.save(self.step, tensors, card):
+            plot_run(self.folder, title=self.stage.name)
 
     def end(self) -> None:
         """Save what was reached; a finished run also leaves its memory."""
         if self.team.is_first:
             self.metrics.write(self.device)
             self.save()
-            plot_run(self.folder, title=self.stage.name)
             if self.step == self.num_steps:
                 notes = {"stage": self.stage.name, "num_steps": self.step, "config": self.settings()}
                 Checkpoint.save(self.policy, self.folder / "memory", notes=notes, replace=True)
