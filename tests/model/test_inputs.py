@@ -87,3 +87,10 @@ def test_rows_are_put_together_by_length():
     assert all(len(group) * max(lengths[number] for number in group) <= 200 for group in groups)
     assert alike_in_length([300, 1], max_tokens=200) == [[0], [1]]
     assert alike_in_length([], max_tokens=200) == []
+
+
+def test_groups_end_where_padding_would_cost_more_than_a_group():
+    lengths = [775] * 4 + [155] * 9 + [700]
+    assert alike_in_length(lengths, max_tokens=10**6, max_padding=600) == [[0, 1, 2, 3, 13], [*range(4, 13)]]
+    assert len(alike_in_length(lengths, max_tokens=10**6, max_padding=10**6)) == 1
+    assert alike_in_length([100, 60, 60, 60], max_tokens=10**6, max_padding=80) == [[0, 1, 2], [3]]

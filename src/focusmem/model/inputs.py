@@ -144,17 +144,23 @@ def _places_in_batch(lengths: Sequence[int], size: int) -> npt.NDArray[np.int64]
     return places
 
 
-def alike_in_length(lengths: Sequence[int], *, max_tokens: int) -> list[list[int]]:
+def alike_in_length(lengths: Sequence[int], *, max_tokens: int, max_padding: int = 4096) -> list[list[int]]:
     """Rows put together by length, so that little is lost to padding: groups of their numbers, the longest first.
 
-    A group has at most `max_tokens` with its padding, or is a single row.
+    A group has at most `max_tokens` with its padding, or is a single row. It ends where its padding would pass
+    `max_padding`: about where one more group costs less than the work on more padding.
     """
     groups: list[list[int]] = []
+    padding = 0
     for number in sorted(range(len(lengths)), key=lambda number: (-lengths[number], number)):
-        if groups and lengths[groups[-1][0]] * (len(groups[-1]) + 1) <= max_tokens:
+        missing = lengths[groups[-1][0]] - lengths[number] if groups else 0
+        padding += missing
+        fits = groups and lengths[groups[-1][0]] * (len(groups[-1]) + 1) <= max_tokens
+        if fits and padding <= max_padding:
             groups[-1].append(number)
         else:
             groups.append([number])
+            padding = 0
     return groups
 
 

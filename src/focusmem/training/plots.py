@@ -41,7 +41,7 @@ def _losses(lines: list[dict[str, Any]], path: Path, title: str) -> Path:
         values = [line["gradient_norm"] if name == "gradient_norm" else line["loss"].get(name) for line in lines]
         _draw(axes, lines, values, _COLOURS.get(name, "#777777"), name.replace("_", " "))
         axes.set_title(name.replace("_", " "))
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.05 * max(axes.get_ylim()[1], 1e-9))
     figure.subplots_adjust(left=0.04, right=0.99, bottom=0.15, top=0.82, wspace=0.25)
     figure.suptitle(title)
     return _write(figure, path)
