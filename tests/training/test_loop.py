@@ -18,10 +18,12 @@ from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.policy import MemoryPolicy
 from focusmem.schemas import Screenshot
 from focusmem.training.batch import ListedBatches, Pixels, TrainingBatch
+from focusmem.training.lessons import LessonStore
 from focusmem.training.loop import train
 from focusmem.training.metrics import read_metrics
 from focusmem.training.stage_a import StageA, StageAConfig, train_stage_a
-from focusmem.training.stage_b import StageB
+from focusmem.training.stage_b import StageB, train_stage_b
+from focusmem.training.teacher import Teacher, TeacherConfig, lesson_store
 from training.samples import (
     disk_that_takes,
     make_batch,
@@ -36,6 +38,7 @@ from training.train_script import train_both
 TESTS = Path(__file__).parents[1]
 
 
+FORKS = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # Python 3.12 minds forking beside threads
 ACTIONS = StageAConfig(content_weight=0)
 """Enough, and quick, where it does not matter what is learnt."""
 
@@ -229,6 +232,7 @@ def test_a_time_limit_saves_and_the_same_call_goes_on(tmp_path):
     assert equal(stored_weights(result.memory), stored_weights(whole.memory)), "the schedule follows steps, not time"
 
 
+@FORKS
 def test_workers_change_nothing_but_the_waiting(tmp_path):
     memories = []
     for num_workers in (0, 2):
@@ -355,6 +359,58 @@ def test_more_steps_than_data_are_refused(tmp_path):
         train_stage_a(make_memory_policy(), make_data(2), tmp_path, loop=make_loop(num_steps=5))
     with pytest.raises(ConfigError, match="nothing to train on"):
         train_stage_a(make_memory_policy(), make_data(0), tmp_path, loop=make_loop())
+
+
+@dataclass(frozen=True)
+class DataWithLessons:
+    """Reads what the teacher said when a batch is drawn, as data on disk does."""
+
+    store: LessonStore
+    num_batches: int = 2
+
+    def batch(self, number: int) -> TrainingBatch:
+        batch = make_batch(number, has_lessons=False)
+        items = [replace(item, lesson=self.store.read(item.digest, name=item.item_id)) for item in batch.items]
+        return replace(batch, items=tuple(items))
+
+
+@FORKS
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_missing_lesson_is_said_in_a_sentence(tmp_path, num_workers):
+    """From a worker process, too."""
+    policy = make_memory_policy()
+    data = DataWithLessons(lesson_store(tmp_path / "lessons", policy.backbone))
+    with pytest.raises(StorageError) as caught:
+        train_stage_a(policy, data, tmp_path / "run", loop=make_loop(num_workers=num_workers))
+    assert str(caught.value).startswith("There is no lesson about the item 'episodic-0' in ")
+    assert str(caught.value).endswith("Make the lessons first, with Teacher.prepare, the step before stage A.")
+
+
+def test_from_teacher_to_both_stages(tmp_path):
+    """The whole way: the frozen policy teaches, then its lessons and the demonstrations are learnt."""
+    policy = make_memory_policy(is_trained=False)
+    config = TeacherConfig(max_new_tokens=12)
+    Teacher(policy.backbone, tmp_path / "lessons", config).prepare(make_data(2, has_lessons=False))
+    data = DataWithLessons(lesson_store(tmp_path / "lessons", policy.backbone, config))
+    result = train_stage_a(policy, data, tmp_path / "a", loop=make_loop())
+    assert result.losses.keys() == {"action", "semantic", "functional", "total"}
+    assert result.losses["functional"] == 0, "an untrained policy gives no answer to learn from"
+    fresh = make_memory_policy(is_trained=False, seed=1)
+    after = train_stage_b(fresh, data, tmp_path / "b", start=result.memory, loop=make_loop())
+    assert after.is_finished
+    assert after.losses.keys() == {"action", "gate", "total"}
+
+
+@pytest.mark.parametrize("stage", [StageA(), StageB()], ids=["a", "b"])
+def test_computing_blocks_again_changes_nothing(tmp_path, stage):
+    """With dropout: what is computed again must draw the same."""
+    after = []
+    for recomputes in (False, True):
+        policy = make_memory_policy(dropout=0.2)
+        train(policy, make_data(2), stage, make_loop(recomputes_blocks=recomputes), tmp_path / str(recomputes))
+        after.append(weights_of(policy))
+    for name, tensor in after[0].items():
+        torch.testing.assert_close(after[1][name], tensor, rtol=1e-4, atol=1e-5)
 
 
 def test_a_memory_in_half_precision_is_refused(tmp_path):

@@ -6,16 +6,20 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from focusmem.errors import UserError
 from focusmem.training.batch import TrainingData
 from focusmem.training.prepared import Prepared, Preparer
 
 
-class _Shares(Dataset[list[Prepared]]):
+class _Shares(Dataset[list[Prepared] | UserError]):
     def __init__(self, data: TrainingData, preparer: Preparer, shares: Sequence[int], num_shares: int) -> None:
         self.data, self.preparer, self.shares, self.num_shares = data, preparer, shares, num_shares
 
-    def __getitem__(self, number: int) -> list[Prepared]:
-        return self.preparer.shares(self.data.batch(number), self.shares, self.num_shares)
+    def __getitem__(self, number: int) -> list[Prepared] | UserError:
+        try:
+            return self.preparer.shares(self.data.batch(number), self.shares, self.num_shares)
+        except UserError as error:  # handed on, since a worker would bury the sentence in its traceback
+            return error
 
 
 def prepared_batches(
@@ -44,8 +48,10 @@ def prepared_batches(
     for _ in numbers:
         asked = time.monotonic()
         prepared = next(batches)
+        if isinstance(prepared, UserError):
+            raise prepared
         yield prepared, time.monotonic() - asked
 
 
-def _as_it_is(prepared: list[Prepared]) -> list[Prepared]:
+def _as_it_is(prepared: list[Prepared] | UserError) -> list[Prepared] | UserError:
     return prepared

@@ -124,8 +124,10 @@ class StageB:
 def gate_logits(policy: MemoryPolicy, memory: Memory, is_wanted: list[bool]) -> Tensor:
     """The gate's view of some blocks, of which nothing flows back into the blocks: labels must not reshape content."""
     assert memory.state_ND is not None, "the gate took part, so the state was there"
-    wanted_N = torch.tensor(is_wanted, device=memory.blocks_NKD.device)
-    return policy.gate.logits(memory.state_ND[wanted_N], memory.blocks_NKD.detach()[wanted_N])
+    # By number, since choosing by a mask would wait for the GPU.
+    numbers = [number for number, wanted in enumerate(is_wanted) if wanted]
+    chosen = torch.tensor(numbers, device=memory.blocks_NKD.device)
+    return policy.gate.logits(memory.state_ND[chosen], memory.blocks_NKD.detach()[chosen])
 
 
 def _passage(keep: tuple[bool, ...], is_negative: list[bool]) -> Passage:
