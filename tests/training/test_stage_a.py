@@ -105,8 +105,8 @@ def test_action_only_needs_no_lessons():
 
 
 def test_plain_sums_are_the_papers():
-    assert StageA().sums == frozenset()
-    assert StageA(StageAConfig(reduction="sum")).sums == {"semantic", "functional"}
+    assert StageA().undivided == frozenset()
+    assert StageA(StageAConfig(reduction="sum")).undivided == {"semantic", "functional"}
 
 
 @pytest.mark.parametrize("values", [{"content_weight": -1}, {"semantic_weight": float("nan")}, {"reduction": "median"}])

@@ -59,6 +59,11 @@ class RunStates:
             shutil.rmtree(old, ignore_errors=True)
         return True
 
+    def clear_partial(self) -> None:
+        """Remove what a killed run had begun to write."""
+        for partial in self.folder.glob(f".{_PREFIX}*.partial"):
+            shutil.rmtree(partial, ignore_errors=True)
+
     def newest(self) -> StoredState | None:
         places = self._places()
         if not places:

@@ -52,7 +52,7 @@ class Stage(Protocol):
         ...
 
     @property
-    def sums(self) -> frozenset[str]:
+    def undivided(self) -> frozenset[str]:
         """Losses that are not divided by their number of tokens or blocks."""
         ...
 

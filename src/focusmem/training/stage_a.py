@@ -72,7 +72,7 @@ class StageA:
         return Needs(semantic="semantic" in self.weights, functional="functional" in self.weights)
 
     @property
-    def sums(self) -> frozenset[str]:
+    def undivided(self) -> frozenset[str]:
         return frozenset({"semantic", "functional"} if self.config.reduction == "sum" else ())
 
     def settings(self) -> dict[str, Any]:

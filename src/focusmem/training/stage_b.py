@@ -71,7 +71,7 @@ class StageB:
         return Needs(negatives=self.config.is_gated)
 
     @property
-    def sums(self) -> frozenset[str]:
+    def undivided(self) -> frozenset[str]:
         return frozenset({"gate"} if self.config.reduction == "sum" else ())
 
     def settings(self) -> dict[str, Any]:

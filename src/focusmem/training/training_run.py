@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,7 @@ class TrainingRun:
         if self.team.size > 1:
             self._module = DistributedDataParallel(self.objective, gradient_as_bucket_view=True)
         if self.team.is_first:
+            self.states.clear_partial()
             self._write_description()
             self.metrics.cut_after(self.step)
             self.save()
@@ -103,47 +104,61 @@ class TrainingRun:
 
     def learn(self, shares: Sequence[Prepared], waited_s: float, *, is_late: bool) -> StepReport:
         """Move the weights once. Numbers that are none stop the run before that."""
-        divisors = self._divisors(shares)
+        counts = self._counts(shares)
+        divisors = {name: 1.0 if name in self.stage.undivided else max(1.0, num) for name, num in counts.items()}
         self.optimizer.zero_grad(set_to_none=True)
-        sums = torch.zeros(len(LOSS_NAMES), dtype=torch.float64, device=self.device)
-        passage = [0, 0, 0, 0]
-        for number, share in enumerate(shares):
-            is_last = number == len(shares) - 1
-            whole = self._module
-            with whole.no_sync() if isinstance(whole, DistributedDataParallel) and not is_last else nullcontext():
-                # DDP takes the mean over processes, and the sum is wanted.
-                scales = {name: self._weight(name) * self.team.size / divisors[name] for name in LOSS_NAMES}
-                total, losses = whole(share, scales, self._generator(number))
-                total.backward()
-            for name, value in losses.sums.items():
-                sums[LOSS_NAMES.index(name)] += value.detach()
-            passage = [one + other for one, other in zip(passage, astuple(losses.passage), strict=True)]
+        sums, passage = self._add_gradients(shares, divisors)
         gradients = [parameter.grad for parameter in self.objective.parameters() if parameter.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
         others = [*passage, sum(share.num_tokens for share in shares), is_late]
-        numbers = self.team.total(torch.cat([sums, sums.new_tensor(others)]))
-        *values, gradient_norm = torch.cat([numbers, norm[None].double()]).tolist()  # the one wait for the GPU
-        means = {
-            name: value / divisors[name] for name, value in zip(LOSS_NAMES, values, strict=False) if self._weight(name)
+        totals = self.team.total(torch.cat([sums, sums.new_tensor(others)]))
+        *numbers, gradient_norm = torch.cat([totals, norm[None].double()]).tolist()  # the one wait for the GPU
+        losses = {
+            name: numbers[place] / divisors[name]
+            for place, name in enumerate(LOSS_NAMES)
+            if self._weight(name) and counts[name]
         }
-        self._check_finite(means, gradient_norm)
+        self._check_finite(losses, gradient_norm)
         torch.nn.utils.clip_grads_with_norm_(self.objective.parameters(), self.config.max_gradient_norm, norm)
         rate = self._move()
-        *kept, num_tokens, num_late = values[len(LOSS_NAMES) :]
-        self.is_late = bool(num_late)
-        means["total"] = sum(self._weight(name) * value for name, value in means.items())
-        return StepReport(self.step, means, gradient_norm, rate, Passage(*map(int, kept)), round(num_tokens), waited_s)
+        losses["total"] = sum(self._weight(name) * value for name, value in losses.items())
+        *kept, num_tokens, num_late = map(round, numbers[len(LOSS_NAMES) :])
+        self.is_late = num_late > 0
+        return StepReport(self.step, losses, gradient_norm, rate, Passage(*kept), num_tokens, waited_s)
+
+    def _counts(self, shares: Sequence[Prepared]) -> dict[str, float]:
+        """Tokens, or blocks, that each loss is a sum over, in all processes together."""
+        own = [sum(share.counts[name] for share in shares) for name in LOSS_NAMES]
+        counts = torch.tensor(own, dtype=torch.float64)
+        if self.team.size > 1:
+            counts = self.team.total(counts.to(self.device))
+        return dict(zip(LOSS_NAMES, counts.tolist(), strict=True))
+
+    def _add_gradients(
+        self, shares: Sequence[Prepared], divisors: Mapping[str, float]
+    ) -> tuple[torch.Tensor, tuple[int, ...]]:
+        """Gradients of all shares; and the sum of each loss and the gate's decisions in those of this process."""
+        # DDP takes the mean over processes, and the sum is wanted.
+        scales = {name: self._weight(name) * self.team.size / divisors[name] for name in LOSS_NAMES}
+        sums = torch.zeros(len(LOSS_NAMES), dtype=torch.float64, device=self.device)
+        passages = [astuple(Passage())]
+        for number, share in enumerate(shares):
+            with self._exchange(is_last=number == len(shares) - 1):
+                total, losses = self._module(share, scales, self._generator(number))
+                total.backward()
+            for name, value in losses.sums.items():
+                sums[LOSS_NAMES.index(name)] += value.detach()
+            passages.append(astuple(losses.passage))
+        return sums, tuple(map(sum, zip(*passages, strict=True)))
+
+    def _exchange(self, *, is_last: bool) -> AbstractContextManager[None]:
+        """Processes exchange gradients once, when all passes have added theirs."""
+        if isinstance(self._module, DistributedDataParallel) and not is_last:
+            return self._module.no_sync()
+        return nullcontext()
 
     def _weight(self, name: str) -> float:
         return self.stage.weights.get(name, 0.0)
-
-    def _divisors(self, shares: Sequence[Prepared]) -> dict[str, float]:
-        """What each loss's sum is divided by: its number of tokens or blocks over all processes."""
-        counts = torch.tensor([sum(share.counts[name] for share in shares) for name in LOSS_NAMES], dtype=torch.float64)
-        if self.team.size > 1:
-            counts = self.team.total(counts.to(self.device)).cpu()
-        means = {name: max(1.0, count) for name, count in zip(LOSS_NAMES, counts.tolist(), strict=True)}
-        return means | dict.fromkeys(self.stage.sums, 1.0)
 
     def _generator(self, number: int) -> torch.Generator:
         """Random numbers of one share of this step: dropout's, and the gate's."""
