@@ -91,7 +91,9 @@ class Teacher:
         num_questions = 1 + max(map(len, SUBTYPES.values()))
         max_tokens = self.config.max_batch_tokens // num_questions
         seen = brought_along(batch.pixels, self.look, self.backbone)
-        for group in alike_in_length([len(row.ids) for row in rows], max_tokens=max_tokens):
+        # Padding is no matter here: a group costs as many passes as its longest answer has tokens.
+        lengths = [len(row.ids) for row in rows]
+        for group in alike_in_length(lengths, max_tokens=max_tokens, max_padding=max_tokens):
             for item, discarded in self._teach_group([missing[number] for number in group], seen):
                 counts.num_made += 1
                 _count(counts, item, discarded)
