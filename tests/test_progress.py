@@ -56,3 +56,10 @@ def test_a_terminal_redraws_one_line(clock):
     *_, before, last, _ = text.removesuffix("\n").split("\r")
     assert len(last) >= len(before.rstrip())
     assert "encode 2/2  short" in last
+
+
+def test_what_an_earlier_run_did_does_not_count_as_speed(clock):
+    line = Progress("train", total=100, start=60, stream=io.StringIO())
+    clock[0] += 10
+    line.step(20)
+    assert line.line() == "train 80/100  2/s  0:10 left"

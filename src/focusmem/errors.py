@@ -7,6 +7,7 @@ FocusmemError
 |   |-- StorageError         a file cannot be read or written (full disk, missing folder)
 |   |-- BackboneError        no such backbone, or its files cannot be loaded
 |   |-- CheckpointError      a checkpoint does not belong to this backbone or config
+|   |-- TrainingError        training cannot go on (a loss that is no number)
 |   `-- MissingPackageError  an optional package is not installed
 |-- PolicyError          the policy's: kept in the step and shown to the policy
 |   `-- UnreadableActionError
@@ -41,6 +42,10 @@ class BackboneError(UserError):
 
 
 class CheckpointError(UserError):
+    pass
+
+
+class TrainingError(UserError):
     pass
 
 

@@ -9,7 +9,8 @@ from typing import Self, TextIO
 class Progress:
     """Used as `with Progress("encode", total=90) as line: line.step(note="loss 1.2")`.
 
-    On a terminal the line is redrawn in place; elsewhere (a log file) a new line appears now and then.
+    On a terminal the line is redrawn in place; elsewhere (a log file) a new line appears now and then. `start` is what
+    was done before, by an earlier run; speed and time left are those of this one.
     """
 
     def __init__(
@@ -17,12 +18,14 @@ class Progress:
         label: str,
         total: int,
         *,
+        start: int = 0,
         stream: TextIO | None = None,
         redraw_s: float = 0.1,
         log_every_s: float = 10.0,
     ) -> None:
         self.label, self.total = label, total
-        self.num_done = self.num_failed = 0
+        self.num_done, self.num_failed = start, 0
+        self._start = start
         self._note = ""
         self._stream = stream or sys.stderr
         self._on_terminal = self._stream.isatty()
@@ -39,7 +42,7 @@ class Progress:
 
     def line(self) -> str:
         elapsed_s = time.monotonic() - self._started
-        rate = self.num_done / elapsed_s if elapsed_s > 0 else 0.0
+        rate = (self.num_done - self._start) / elapsed_s if elapsed_s > 0 else 0.0
         left = f"{_clock((self.total - self.num_done) / rate)} left" if rate > 0 else "starting"
         parts = [f"{self.label} {self.num_done}/{self.total}", self._note, f"{rate:.3g}/s", left]
         parts.append(f"{self.num_failed} failed" if self.num_failed else "")

@@ -137,3 +137,17 @@ def test_saving_over_a_checkpoint_needs_to_be_asked_for(tmp_path):
 @pytest.mark.parametrize("config", [MemoryConfig(), make_config(state_source="hidden", state_layer=1)])
 def test_config_survives_json(config):
     assert config_from_dict(json.loads(json.dumps(config_to_dict(config)))) == config
+
+
+def test_a_threshold_is_written_into_the_card_alone(tmp_path):
+    policy = make_policy()
+    stored = Checkpoint.save(policy, tmp_path / "one", notes={"stage": "b"})
+    changed = stored.with_threshold(0.62, notes={"auc": 0.9})
+    opened = Checkpoint.open(tmp_path / "one")
+    assert opened.config.gate.threshold == changed.config.gate.threshold == 0.62
+    assert opened.notes == {"stage": "b", "auc": 0.9}
+    assert opened.weights_sha256 == stored.weights_sha256
+    assert opened.build(Backbone.toy()).gate.config.threshold == 0.62
+    with pytest.raises(ConfigError, match=r"GateConfig.threshold is 1.5"):
+        stored.with_threshold(1.5)
+    assert Checkpoint.open(tmp_path / "one").config.gate.threshold == 0.62

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from focusmem.errors import ConfigError
-from focusmem.model.compressor import Compressor, CompressorConfig, Features, KeysValues
+from focusmem.model.compressor import Compressor, CompressorConfig, Features, KeysValues, SharedKeysValues
 
 WIDTH, LENGTHS = 32, (7, 3, 5)
 
@@ -151,3 +151,26 @@ def test_heads_must_divide_the_width():
         CompressorConfig(width=30, num_heads=4)
     with pytest.raises(ConfigError, match="do not divide the width 30"):
         Compressor(CompressorConfig(num_heads=4), evidence_width=8, policy_width=30)
+
+
+@pytest.mark.parametrize("readings", [[0, 1, 2], [2, 0, 2, 2, 1], [1, 1]])
+def test_sharing_items_between_readings_equals_copying_them(readings):
+    """Blocks and gradients, with a mask and with items that are read often, once or never."""
+    compressor = make_compressor()
+    hidden, mask = padded_evidence()
+    roles = torch.arange(len(readings)) % 2
+    shifts = torch.randn(len(readings), 8, WIDTH, dtype=torch.float64)
+
+    def result(evidence_of):
+        compressor.zero_grad()
+        items = compressor.keys_values(compressor.features(hidden), mask)
+        blocks = compressor(compressor.queries(roles) + shifts, [evidence_of(items)], roles)
+        blocks.square().sum().backward()
+        return blocks, [parameter.grad.clone() for parameter in compressor.parameters()]
+
+    shared, shared_grads = result(lambda items: SharedKeysValues.of(items, readings))
+    copied, copied_grads = result(
+        lambda items: KeysValues(items.keys_NATX[readings], items.values_NATX[readings], mask[readings])
+    )
+    torch.testing.assert_close(shared, copied)
+    torch.testing.assert_close(shared_grads, copied_grads)

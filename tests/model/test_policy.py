@@ -311,3 +311,36 @@ def test_fingerprint_notices_a_fused_optimizer():
     optimizer.step()
     assert policy.fingerprint() != first
     assert policy.eval().fingerprint() != first
+
+
+def test_items_read_for_several_decisions_equal_copies_of_them():
+    policy = make_policy()
+    prompts, records, _ = three_decisions()
+    readings = [(0, 1), (2, 0), (0, 0), (1, 1), (2, 2)]  # decision, item
+    places = [Place(row, row % 2, rank) for rank, (row, _) in enumerate(readings)]
+    rows = policy.embed(prompts, REPLIES)
+    reader = policy.encoder.backbone
+    group = policy.encode_rows(reader.embed([reader.tokenise(record, is_complete=True) for record in records[:3]]))
+    shared = policy.remember(rows, [group.read_as([item for _, item in readings])], places)
+    alone = policy.encode(records[:3])
+    copied = policy.remember(rows, [alone[item] for _, item in readings], places)
+    torch.testing.assert_close(shared.blocks_NKD, copied.blocks_NKD, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(shared.trust.logits_N, copied.trust.logits_N, rtol=1e-4, atol=1e-4)
+    with pytest.raises(TypeError, match="only keys and values"):
+        policy.encode(records[:1], form="features")[0].read_as([0])
+
+
+def test_blocks_are_as_read_and_the_gate_scales_what_is_injected():
+    """A rejected block is still there to be scored; in training a kept one carries the gradient of being kept."""
+    policy = make_policy().train()
+    prompts, records, places = three_decisions()
+    rows, items = policy.embed(prompts, REPLIES), policy.encode(records)
+    torch.nn.init.constant_(policy.gate.out.bias, 0.0)
+    memory = policy.remember(rows, items, places, generator=torch.Generator().manual_seed(0))
+    assert True in memory.keep
+    assert False in memory.keep
+    torch.testing.assert_close(memory.blocks_NKD, policy.read(items, places, policy.state(rows)))
+    again = policy.gate.logits(memory.state_ND, memory.blocks_NKD)
+    torch.testing.assert_close(again, memory.trust.logits_N)
+    sum(row.embeds_SD.sum() for row in policy.inject(rows, memory)).backward()
+    assert policy.gate.out.bias.grad.abs() > 0

@@ -11,7 +11,7 @@ import json
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 from focusmem.errors import BackboneError, ConfigError
 from focusmem.model.chat import SPECIAL_TOKENS, ChatTokenizer
 from focusmem.model.images import ImageConfig, prepare_image
-from focusmem.model.inputs import Batch, Row, TokenRow, text_and_image_positions
+from focusmem.model.inputs import Batch, PackedRows, Row, TokenRow, stack_rows
 from focusmem.model.lora import AttachedLora, LoraConfig, LoraSwitch, attach_lora
 from focusmem.model.sizes import HUB_IDS, TOY, architecture, toy_architecture
 from focusmem.schemas import Prompt, Screenshot
@@ -221,6 +221,10 @@ class Backbone(nn.Module):
         return int(self.model.config.text_config.num_hidden_layers)
 
     @property
+    def vocabulary_size(self) -> int:
+        return int(self.model.lm_head.weight.shape[0])
+
+    @property
     def device(self) -> torch.device:
         return self.model.lm_head.weight.device  # type: ignore[no-any-return]
 
@@ -264,14 +268,21 @@ class Backbone(nn.Module):
     def stop_ids(self) -> frozenset[int]:
         return self.chat.stop_ids
 
-    def see(self, pictures: Sequence[Screenshot]) -> list[VisionFeatures]:
-        """Features of screenshots, computed once each and remembered for the next prompt that shows them."""
+    def see(
+        self, pictures: Sequence[Screenshot], *, seen: Mapping[str, VisionFeatures] | None = None
+    ) -> list[VisionFeatures]:
+        """Features of screenshots, computed once each and remembered for the next prompt that shows them.
+
+        `seen` holds features, by digest, that the caller has already.
+        """
         tower = self.model.model.visual
         # Other weights or another precision would give other features.
         state = (self.dtype, self.device, sum(parameter._version for parameter in tower.parameters()))
-        found: dict[str, VisionFeatures] = {}
+        found = dict(seen or {})
         missing: dict[str, Screenshot] = {}
         for picture in pictures:
+            if picture.digest in found:
+                continue
             remembered = self.pictures.get((picture.digest, state))
             if remembered is None:
                 missing[picture.digest] = picture
@@ -283,25 +294,35 @@ class Backbone(nn.Module):
         return [found[picture.digest] for picture in pictures]
 
     @torch.no_grad()
-    def embed(self, rows: Sequence[TokenRow]) -> list[Row]:
-        """Rows of ids as rows of vectors: token embeddings with the screenshots' features in their places."""
-        features = iter(self.see([picture for row in rows for picture in row.pictures]))
-        return [self._embed_row(row, [next(features) for _ in row.pictures]) for row in rows]
+    def embed(
+        self, rows: Sequence[TokenRow] | PackedRows, *, seen: Mapping[str, VisionFeatures] | None = None
+    ) -> list[Row]:
+        """Rows of ids as rows of vectors: token embeddings with the screenshots' features in their places.
 
-    def _embed_row(self, row: TokenRow, seen: Sequence[VisionFeatures]) -> Row:
-        ids_S = torch.tensor(row.ids, device=self.device)
-        embeds_SD = self.language_model.embed_tokens(ids_S)  # type: ignore[operator]
-        image_token = self.special["<|image_pad|>"]
-        visual_S = ids_S == image_token
+        `seen` is as in `see`.
+        """
+        packed = rows if isinstance(rows, PackedRows) else self.chat.pack(rows)
+        features = self.see([picture for own in packed.pictures for picture in own], seen=seen)
+        packed = packed.to(self.device)
+        embeds_TD = self.language_model.embed_tokens(packed.ids_T)  # type: ignore[operator]
         num_levels = len(self.model.config.vision_config.deepstack_visual_indexes)
-        deep_LVD = embeds_SD.new_zeros(num_levels, 0, self.width)
-        if seen:
-            embeds_SD = embeds_SD.clone()
-            embeds_SD[visual_S] = torch.cat([features.main_VD for features in seen]).to(embeds_SD.dtype)
-            deep_LVD = torch.cat([features.deep_LVD for features in seen], dim=1)
-        positions_3S, next_position = text_and_image_positions(row.ids, image_token, [one.grid for one in seen])
-        target_ids = row.ids[len(row.ids) - row.num_target :]
-        return Row(embeds_SD, positions_3S.to(self.device), visual_S, deep_LVD, next_position, target_ids)
+        deep_LVD = embeds_TD.new_zeros(num_levels, 0, self.width)
+        visual_T = torch.zeros_like(packed.ids_T, dtype=torch.bool).index_fill(0, packed.visual_V, True)
+        if features:
+            main_VD = torch.cat([one.main_VD for one in features]).to(embeds_TD.dtype)
+            embeds_TD = embeds_TD.index_copy(0, packed.visual_V, main_VD)
+            deep_LVD = torch.cat([one.deep_LVD for one in features], dim=1)
+        lengths = list(packed.lengths)
+        parts = zip(
+            torch.split(embeds_TD, lengths),
+            torch.split(packed.positions_3T, lengths, dim=1),
+            torch.split(visual_T, lengths),
+            torch.split(deep_LVD, list(packed.num_visual), dim=1),
+            packed.next_positions,
+            packed.target_ids,
+            strict=True,
+        )
+        return [Row(*one) for one in parts]
 
     def _look_at(self, pictures: Sequence[Screenshot]) -> list[VisionFeatures]:
         if not pictures:
@@ -353,6 +374,14 @@ class Backbone(nn.Module):
             use_cache=cache is not None,
         )
         return out.last_hidden_state  # type: ignore[no-any-return]
+
+    def target_hidden(self, rows: Sequence[Row]) -> Tensor:
+        """The hidden states (M, D) from which each token of the rows' replies is predicted, row after row."""
+        hidden_BSD = self.run(stack_rows(rows))
+        # The state before a token predicts it, so the window is one position early.
+        return torch.cat(
+            [hidden[row.num_context - 1 : row.length - 1] for hidden, row in zip(hidden_BSD, rows, strict=True)]
+        )
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token scores; give it only the positions that are needed, the head is large."""

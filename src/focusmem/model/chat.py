@@ -3,11 +3,12 @@
 import copy
 from collections.abc import Sequence
 
+import torch
 from tokenizers import Tokenizer
 
 from focusmem.errors import BackboneError, ConfigError
 from focusmem.model.images import ImageConfig, fitted_size
-from focusmem.model.inputs import TokenRow
+from focusmem.model.inputs import PackedRows, TokenRow, text_and_image_positions
 from focusmem.schemas import Prompt, Screenshot, Turn
 
 SPECIAL_TOKENS = (
@@ -61,6 +62,24 @@ class ChatTokenizer:
 
     def opening_ids(self, role: str) -> list[int]:
         return [self.special["<|im_start|>"], *self.encode(f"{role}\n")]
+
+    def pack(self, rows: Sequence[TokenRow]) -> PackedRows:
+        """Rows end to end, ready to be embedded: all that needs no weights."""
+        image_token = self.special["<|image_pad|>"]
+        grids = [[self.token_grid(picture.width, picture.height) for picture in row.pictures] for row in rows]
+        placed = [text_and_image_positions(row.ids, image_token, own) for row, own in zip(rows, grids, strict=True)]
+        ids_T = torch.tensor([token for row in rows for token in row.ids], dtype=torch.int64)
+        no_positions = torch.zeros(3, 0, dtype=torch.int64)
+        return PackedRows(
+            ids_T=ids_T,
+            positions_3T=torch.cat([no_positions, *(positions_3S for positions_3S, _ in placed)], dim=1),
+            visual_V=(ids_T == image_token).nonzero().squeeze(1),
+            lengths=tuple(len(row.ids) for row in rows),
+            num_visual=tuple(sum(height * width for height, width in own) for own in grids),
+            next_positions=tuple(next_position for _, next_position in placed),
+            target_ids=tuple(row.ids[len(row.ids) - row.num_target :] for row in rows),
+            pictures=tuple(row.pictures for row in rows),
+        )
 
     def encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False).ids) if text else []

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +121,13 @@ class Checkpoint:
         with torch.no_grad():
             for name, tensor in own.items():
                 tensor.copy_(state[name])
+
+    def with_threshold(self, threshold: float, *, notes: Mapping[str, Any] | None = None) -> "Checkpoint":
+        """Write another gate threshold into the card; the weights stay as they are."""
+        config = replace(self.config, gate=replace(self.config.gate, threshold=threshold))
+        changed = replace(self, config=config, notes={**self.notes, **(notes or {})})
+        write_whole(self.folder / _CARD, changed._card())
+        return changed
 
     def _weights(self) -> dict[str, torch.Tensor]:
         path = self.folder / _WEIGHTS

@@ -80,8 +80,54 @@ class Features:
         return self.features_NTH.shape[1]
 
 
-Evidence = KeysValues | Features
-EvidenceT = TypeVar("EvidenceT", KeysValues, Features)
+@dataclass(frozen=True)
+class SharedKeysValues:
+    """Items that are read several times, each kept once: the queries of all readings of an item stand side by side."""
+
+    items: KeysValues
+    item_of_reading_N: Tensor
+    """Which item each of the N readings is of."""
+    reading_IU: Tensor
+    """The readings of each item, padded to the most read one with any reading."""
+    slot_N: Tensor
+    """Where each reading stands in `reading_IU`, row after row."""
+
+    @classmethod
+    def of(cls, items: KeysValues, item_of_reading: Sequence[int]) -> "SharedKeysValues":
+        readings: list[list[int]] = [[] for _ in range(items.num_items)]
+        slots = []
+        for number, item in enumerate(item_of_reading):
+            slots.append((item, len(readings[item])))
+            readings[item].append(number)
+        most = max(map(len, readings))
+        table = [own + [0] * (most - len(own)) for own in readings]
+        device = items.keys_NATX.device
+        return cls(
+            items,
+            torch.tensor(item_of_reading, device=device),
+            torch.tensor(table, device=device),
+            torch.tensor([item * most + place for item, place in slots], device=device),
+        )
+
+    @property
+    def num_items(self) -> int:
+        return self.item_of_reading_N.shape[0]
+
+    @property
+    def mask_NT(self) -> Tensor | None:
+        return None if self.items.mask_NT is None else self.items.mask_NT[self.item_of_reading_N]
+
+    def attend(self, queries_NAKX: Tensor) -> Tensor:
+        num_items, most = self.reading_IU.shape
+        _, heads, num_queries, _ = queries_NAKX.shape
+        beside_IAQX = queries_NAKX[self.reading_IU].transpose(1, 2).flatten(2, 3)
+        result_IAQX = _attend(beside_IAQX, self.items)
+        apart = result_IAQX.view(num_items, heads, most, num_queries, -1).transpose(1, 2).flatten(0, 1)
+        return apart[self.slot_N]
+
+
+Evidence = KeysValues | Features | SharedKeysValues
+EvidenceT = TypeVar("EvidenceT", KeysValues | SharedKeysValues, Features)
 
 
 class Compressor(nn.Module):
@@ -158,16 +204,17 @@ class Compressor(nn.Module):
             # Project at every refinement, as the equations are written.
             return lambda queries_NAKX: self._attention_over([self._projected(one) for one in evidence])(queries_NAKX)
         projected = [self._projected(group) for group in evidence]
-        if all(_is_kept_on_gpu(group) for group in projected):
+        kept = [group for group in projected if isinstance(group, KeysValues) and _is_kept_on_gpu(group)]
+        if len(kept) == len(projected):
             from focusmem.model.ragged_attention import RaggedItems
 
-            keys = [one for group in projected for one in torch.split(group.keys_NATX, 1)]
-            values = [one for group in projected for one in torch.split(group.values_NATX, 1)]
+            keys = [one for group in kept for one in torch.split(group.keys_NATX, 1)]
+            values = [one for group in kept for one in torch.split(group.values_NATX, 1)]
             return RaggedItems(keys, values).attend
         return partial(_attend_in_groups, evidence=projected)
 
-    def _projected(self, group: Evidence) -> KeysValues:
-        return group if isinstance(group, KeysValues) else self.keys_values(group.features_NTH, group.mask_NT)
+    def _projected(self, group: Evidence) -> KeysValues | SharedKeysValues:
+        return self.keys_values(group.features_NTH, group.mask_NT) if isinstance(group, Features) else group
 
     def _attend_absorbed(self, queries_NAKX: Tensor, *, evidence: Sequence[Features]) -> Tensor:
         """softmax(q (W_k H~)^T) W_v H~ = softmax((q W_k) H~^T) H~ W_v: the evidence itself is never projected."""
@@ -190,12 +237,18 @@ class Compressor(nn.Module):
         return tensor_NTH.view(num_items, num_tokens, self.config.num_heads, self.head_width).transpose(1, 2)
 
 
-def _attend_in_groups(queries_NAKX: Tensor, *, evidence: Sequence[KeysValues]) -> Tensor:
-    results = []
-    for queries, group in _with_their_queries(queries_NAKX, evidence):
-        mask_N11T = None if group.mask_NT is None else _never_empty(group.mask_NT)[:, None, None]
-        results.append(F.scaled_dot_product_attention(queries, group.keys_NATX, group.values_NATX, attn_mask=mask_N11T))
-    return torch.cat(results)
+def _attend_in_groups(queries_NAKX: Tensor, *, evidence: Sequence[KeysValues | SharedKeysValues]) -> Tensor:
+    return torch.cat(
+        [
+            group.attend(queries) if isinstance(group, SharedKeysValues) else _attend(queries, group)
+            for queries, group in _with_their_queries(queries_NAKX, evidence)
+        ]
+    )
+
+
+def _attend(queries_NAKX: Tensor, items: KeysValues) -> Tensor:
+    mask_N11T = None if items.mask_NT is None else _never_empty(items.mask_NT)[:, None, None]
+    return F.scaled_dot_product_attention(queries_NAKX, items.keys_NATX, items.values_NATX, attn_mask=mask_N11T)
 
 
 def _with_their_queries(queries_NAKX: Tensor, evidence: Sequence[EvidenceT]) -> Iterator[tuple[Tensor, EvidenceT]]:

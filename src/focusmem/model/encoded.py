@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from focusmem.model.compressor import Evidence, KeysValues
+from focusmem.model.compressor import Evidence, Features, KeysValues, SharedKeysValues
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,13 @@ class EncodedItems:
             return self.summary_NE.new_ones(self.num_items).bool()
         return mask_NT.any(dim=-1)
 
+    def read_as(self, items: Sequence[int]) -> "EncodedItems":
+        """These items of the group, in this order and as often as named, without copying their evidence."""
+        if not isinstance(self.evidence, KeysValues):
+            raise TypeError(f"only keys and values can be shared, not {type(self.evidence).__name__}")
+        shared = SharedKeysValues.of(self.evidence, items)
+        return EncodedItems(shared, self.summary_NE[shared.item_of_reading_N])
+
     def split(self, lengths: Sequence[int]) -> list["EncodedItems"]:
         """Each item on its own, cut to its length. Copies: a view would keep the whole group alive."""
         return [self._one(index, length) for index, length in enumerate(lengths)]
@@ -39,6 +46,7 @@ class EncodedItems:
             keys, values = evidence.keys_NATX[one, :, :length], evidence.values_NATX[one, :, :length]
             alone: Evidence = KeysValues(_copied(keys), _copied(values), None)
         else:
+            assert isinstance(evidence, Features), "what is shared is read where it lies"
             alone = replace(evidence, features_NTH=_copied(evidence.features_NTH[one, :length]), mask_NT=None)
         return EncodedItems(alone, self.summary_NE[one].clone())
 

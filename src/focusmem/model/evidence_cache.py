@@ -222,6 +222,7 @@ class EvidenceCache:
         if isinstance(evidence, KeysValues):
             parts = {"keys": evidence.keys_NATX, "values": evidence.values_NATX}
         else:
+            assert isinstance(evidence, Features), "freshly encoded items are not shared"
             parts = {"features": evidence.features_NTH}
         entry = {"summary": item.summary_NE}
         for name, tensor in parts.items():

@@ -1,11 +1,14 @@
 """What goes into the language model: one row per prompt, then rows padded on the right into a batch.
 
-Shapes: B rows, S positions, D width, V visual positions, L DeepStack levels.
+Shapes: B rows, S positions, D width, V visual positions, L DeepStack levels, T tokens of all rows end to end.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -21,6 +24,44 @@ class TokenRow:
     """In the order of their places in `ids`."""
     num_target: int = 0
     """How many ids at the end are the reply to learn or to score."""
+
+
+@dataclass(frozen=True)
+class PackedRows:
+    """Rows of ids end to end, with all that can be worked out before a device is needed.
+
+    Embedding them takes a few operations however many rows there are, so a worker process may pack what a GPU embeds.
+    """
+
+    ids_T: Tensor
+    positions_3T: Tensor
+    visual_V: Tensor
+    """Which of the T places show a screenshot."""
+    lengths: tuple[int, ...]
+    num_visual: tuple[int, ...]
+    """Visual places of each row."""
+    next_positions: tuple[int, ...]
+    target_ids: tuple[tuple[int, ...], ...]
+    pictures: tuple[tuple[Screenshot, ...], ...]
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.lengths)
+
+    def pin_memory(self) -> "PackedRows":
+        """Called by a data loader, so that copying to a GPU need not wait."""
+        return self._each(lambda tensor: tensor.pin_memory())
+
+    def to(self, device: torch.device) -> "PackedRows":
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "PackedRows":
+        return replace(
+            self,
+            ids_T=change(self.ids_T),
+            positions_3T=change(self.positions_3T),
+            visual_V=change(self.visual_V),
+        )
 
 
 @dataclass(frozen=True)
@@ -71,29 +112,56 @@ def stack_rows(rows: Sequence[Row], *, pad_to: int | None = None) -> Batch:
     """Pad rows on the right to the longest (or to `pad_to`) and stack them."""
     if not rows:
         raise ValueError("there are no rows to stack")
-    size = max(row.length for row in rows)
-    size = size if pad_to is None else max(size, pad_to)
+    lengths = tuple(row.length for row in rows)
+    size = max(*lengths, pad_to or 0)
+    device = rows[0].embeds_SD.device
+    places_T = torch.from_numpy(_places_in_batch(lengths, size)).to(device)
 
-    def padded(tensor: Tensor, axis: int) -> Tensor:
-        missing = size - tensor.shape[axis]
-        if not missing:
-            return tensor
-        shape = list(tensor.shape)
-        shape[axis] = missing
-        return torch.cat([tensor, tensor.new_zeros(shape)], dim=axis)
+    def padded(tensors: list[Tensor], axis: int) -> Tensor:
+        """One copy for all rows: in the backward pass, too."""
+        flat = torch.cat(tensors, dim=axis)
+        shape = list(flat.shape)
+        shape[axis] = len(rows) * size
+        spread = flat.new_zeros(shape).index_copy(axis, places_T, flat)
+        return spread.view(*shape[:axis], len(rows), size, *shape[axis + 1 :])
 
-    first = rows[0].embeds_SD
-    lengths = torch.tensor([row.length for row in rows], device=first.device)
     return Batch(
-        embeds_BSD=torch.stack([padded(row.embeds_SD, 0) for row in rows]),
-        mask_BS=torch.arange(size, device=first.device)[None] < lengths[:, None],
-        positions_3BS=torch.stack([padded(row.positions_3S, 1) for row in rows], dim=1),
-        visual_BS=torch.stack([padded(row.visual_S, 0) for row in rows]),
+        embeds_BSD=padded([row.embeds_SD for row in rows], 0),
+        mask_BS=torch.arange(size, device=device)[None] < torch.tensor(lengths, device=device)[:, None],
+        positions_3BS=padded([row.positions_3S for row in rows], 1),
+        visual_BS=padded([row.visual_S for row in rows], 0),
         deep_LVD=torch.cat([row.deep_LVD for row in rows], dim=1),
-        lengths=tuple(row.length for row in rows),
+        lengths=lengths,
         next_positions=tuple(row.next_position for row in rows),
         target_ids=tuple(row.target_ids for row in rows),
     )
+
+
+def _places_in_batch(lengths: Sequence[int], size: int) -> npt.NDArray[np.int64]:
+    """Where each token of rows laid end to end stands among rows padded to one size."""
+    starts = np.arange(len(lengths)) * size - np.cumsum([0, *lengths[:-1]])
+    places: npt.NDArray[np.int64] = np.arange(sum(lengths)) + np.repeat(starts, lengths)
+    return places
+
+
+def alike_in_length(lengths: Sequence[int], *, max_tokens: int, max_padding: int = 4096) -> list[list[int]]:
+    """Rows put together by length, so that little is lost to padding: groups of their numbers, the longest first.
+
+    A group has at most `max_tokens` with its padding, or is a single row. It ends where its padding would pass
+    `max_padding`: about where one more group costs less than the work on more padding.
+    """
+    groups: list[list[int]] = []
+    padding = 0
+    for number in sorted(range(len(lengths)), key=lambda number: (-lengths[number], number)):
+        missing = lengths[groups[-1][0]] - lengths[number] if groups else 0
+        padding += missing
+        fits = groups and lengths[groups[-1][0]] * (len(groups[-1]) + 1) <= max_tokens
+        if fits and padding <= max_padding:
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+            padding = 0
+    return groups
 
 
 def text_and_image_positions(
@@ -104,19 +172,23 @@ def text_and_image_positions(
     Text counts up on all axes together. A picture stands still in time and spreads over height and width; the text
     after it goes on past the longer side. `grids` are rows and columns of tokens.
     """
-    remaining = iter(grids)
-    pieces: list[Tensor] = []
-    place = start = 0
-    while place < len(ids):
-        if ids[place] == image_token:
-            rows, columns = next(remaining)
-            spread = torch.cartesian_prod(torch.tensor([0]), torch.arange(rows), torch.arange(columns)).T
-            pieces.append(spread + start)
-            place, start = place + rows * columns, start + max(rows, columns)
-        else:
-            end = place
-            while end < len(ids) and ids[end] != image_token:
-                end += 1
-            pieces.append(torch.arange(start, start + end - place).expand(3, -1))
-            place, start = end, start + end - place
-    return torch.cat(pieces, dim=1), start
+    visual = np.flatnonzero(np.asarray(ids) == image_token)
+    sizes = [rows * columns for rows, columns in grids]
+    if len(visual) != sum(sizes):
+        raise ValueError(f"the row has {len(visual)} image tokens, but its pictures need {sum(sizes)}")
+    advance = np.ones(len(ids), dtype=np.int64)
+    advance[visual] = 0
+    if grids:
+        advance[visual[np.cumsum(sizes) - 1]] = [max(grid) for grid in grids]
+    ends = np.cumsum(advance)
+    positions = np.tile(ends - advance, (3, 1))
+    if grids:
+        positions[:, visual] += np.concatenate([_spread(grid) for grid in grids], axis=1)
+    return torch.from_numpy(positions), int(ends[-1]) if len(ids) else 0
+
+
+@lru_cache(maxsize=64)
+def _spread(grid: tuple[int, int]) -> npt.NDArray[np.int64]:
+    """How far each token of a picture is from its first, on the three axes."""
+    rows, columns = np.indices(grid).reshape(2, -1)
+    return np.stack([np.zeros_like(rows), rows, columns])

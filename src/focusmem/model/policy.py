@@ -32,10 +32,13 @@ class Memory:
     """What was read for a batch of decisions, and what of it was let in."""
 
     blocks_NKD: Tensor
+    """As read, the rejected ones included."""
     places: tuple[Place, ...]
     keep: tuple[bool, ...]
-    trust: Trust | None
+    trust: Trust | None = None
     """None when the gate did not take part."""
+    state_ND: Tensor | None = None
+    """u_t of each block's decision; None when neither readout nor gate asked for it."""
 
 
 class MemoryPolicy(nn.Module):
@@ -160,26 +163,27 @@ class MemoryPolicy(nn.Module):
         state_BD = self.state(rows) if is_dynamic or is_gated else None
         blocks_NKD = self.read(items, places, state_BD if is_dynamic else None)
         valid_N = torch.cat([group.valid_N for group in items])
-        if not is_gated or state_BD is None:
-            return Memory(blocks_NKD, tuple(places), tuple(valid_N.tolist()), None)
-        state_ND = state_BD[[place.row for place in places]]
+        state_ND = None if state_BD is None else state_BD[[place.row for place in places]]
+        if not is_gated or state_ND is None:
+            return Memory(blocks_NKD, tuple(places), tuple(valid_N.tolist()), state_ND=state_ND)
         trust: Trust = self.gate(state_ND, blocks_NKD, valid_N, generator=generator)
-        scaled_NKD = blocks_NKD * trust.scale_N[:, None, None].to(blocks_NKD.dtype) if self.training else blocks_NKD
-        return Memory(scaled_NKD, tuple(places), tuple(trust.keep_N.tolist()), trust)
+        return Memory(blocks_NKD, tuple(places), tuple(trust.keep_N.tolist()), trust, state_ND)
 
     def inject(self, rows: Sequence[Row], memory: Memory | None) -> list[Row]:
         """Rows with their accepted blocks in front; without any, the rows themselves."""
         if memory is None:
             return list(rows)
-        return self.injection(rows, memory.blocks_NKD, memory.places, memory.keep)
+        blocks_NKD = memory.blocks_NKD
+        if self.training and memory.trust is not None:
+            # Times one; it carries the gradient of having been kept.
+            blocks_NKD = blocks_NKD * memory.trust.scale_N[:, None, None].to(blocks_NKD.dtype)
+        return self.injection(rows, blocks_NKD, memory.places, memory.keep)
 
     def target_logits(self, rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
         """Scores (M, vocabulary) at the reply's positions, and the reply's ids (M,)."""
-        hidden_BSD = self.backbone.run(stack_rows(rows))
-        # The state before a token predicts it, so the window is one position early.
-        wanted = [hidden[row.num_context - 1 : row.length - 1] for hidden, row in zip(hidden_BSD, rows, strict=True)]
         target_ids = [token for row in rows for token in row.target_ids]
-        return self.backbone.logits(torch.cat(wanted)), torch.tensor(target_ids, device=self.backbone.device)
+        logits_MV = self.backbone.logits(self.backbone.target_hidden(rows))
+        return logits_MV, torch.tensor(target_ids, device=self.backbone.device)
 
     def forward(
         self,

@@ -1,0 +1,158 @@
+"""What one step learns from: decisions, and the evidence items they share."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol, get_args
+
+from torch import Tensor
+
+from focusmem.errors import ConfigError
+from focusmem.files import sha256_hex
+from focusmem.model.evidence_cache import prompt_digest
+from focusmem.schemas import Prompt, Role
+from focusmem.training.lessons import Lesson
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingItem:
+    item_id: str
+    """For people, and for messages."""
+    role: Role
+    prompt: Prompt
+    """The raw serialisation."""
+    lesson: Lesson | None = None
+    """What the teacher said about it; only stage A's content losses ask for it."""
+
+    def __post_init__(self) -> None:
+        if self.role not in get_args(Role):
+            raise ConfigError(f"TrainingItem.role is '{self.role}'; choose one of {get_args(Role)}.")
+        if not any(turn.parts for turn in self.prompt):
+            raise ConfigError(f"The training item '{self.item_id}' is empty: its prompt has no text and no screenshot.")
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal for items that neither encoder nor teacher can tell apart."""
+        return sha256_hex(f"{self.role} {prompt_digest(self.prompt)}".encode())
+
+
+@dataclass(frozen=True)
+class ItemUse:
+    item: int
+    """Which of the batch's items."""
+    rank: int
+    """The place among this decision's items of the same role."""
+    is_negative: bool = False
+    """Put in to mislead, so that the gate learns to drop it. A stage without a gate leaves it out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    prompt: Prompt
+    reply: str
+    """The demonstrated action, as the policy would write it."""
+    uses: tuple[ItemUse, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """Pictures of one size that the data drew itself, for screenshots that carry no PNG."""
+
+    digests: tuple[str, ...]
+    """Of the screenshots they stand for."""
+    pixels_NHWC: Tensor
+    """Bytes, red, green and blue."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingBatch:
+    """Each item is encoded once, however many decisions use it."""
+
+    items: tuple[TrainingItem, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    pixels: Pixels | None = None
+
+    def __post_init__(self) -> None:
+        for number, decision in enumerate(self.decisions):
+            for use in decision.uses:
+                if not 0 <= use.item < len(self.items):
+                    raise ConfigError(
+                        f"Decision {number} of a TrainingBatch uses item {use.item}; there are {len(self.items)} items."
+                    )
+
+    @classmethod
+    def merged(cls, batches: Iterable["TrainingBatch"]) -> "TrainingBatch":
+        """Several as one; items with the same content become one item."""
+        items: dict[str, TrainingItem] = {}
+        decisions: list[Decision] = []
+        for batch in batches:
+            if batch.pixels is not None:
+                raise ConfigError("Batches that carry pixels cannot be merged; draw the pixels afterwards.")
+            for item in batch.items:
+                if item.digest not in items or items[item.digest].lesson is None:
+                    items[item.digest] = item
+            numbers = {digest: number for number, digest in enumerate(items)}
+            renumbered = [numbers[item.digest] for item in batch.items]
+            decisions += [_with_items(decision, renumbered) for decision in batch.decisions]
+        return cls(items=tuple(items.values()), decisions=tuple(decisions))
+
+    def without_negatives(self) -> "TrainingBatch":
+        decisions = [
+            replace(decision, uses=tuple(use for use in decision.uses if not use.is_negative))
+            for decision in self.decisions
+        ]
+        return replace(self, decisions=tuple(decisions))
+
+    def without_lessons(self) -> "TrainingBatch":
+        return replace(self, items=tuple(replace(item, lesson=None) for item in self.items))
+
+    def share(self, number: int, num_shares: int) -> "TrainingBatch":
+        """The part of a batch that one process, or one pass of several, works on.
+
+        Neighbouring decisions stay together, since they share items. Where several shares use an item, each encodes
+        it, but only the first keeps its lesson: over all shares every lesson counts once.
+        """
+        num = len(self.decisions)
+        share_of = [decision * num_shares // num for decision in range(num)] if num else []
+        owners = [index % num_shares for index in range(len(self.items))]
+        for decision in reversed(range(num)):
+            for use in self.decisions[decision].uses:
+                owners[use.item] = share_of[decision]
+        mine = [self.decisions[index] for index in range(num) if share_of[index] == number]
+        used = {use.item for decision in mine for use in decision.uses}
+        kept: list[TrainingItem] = []
+        renumbered = [-1] * len(self.items)
+        for index, item in enumerate(self.items):
+            is_taught_here = item.lesson is not None and owners[index] == number
+            if index in used or is_taught_here:
+                renumbered[index] = len(kept)
+                kept.append(item if is_taught_here else replace(item, lesson=None))
+        decisions = tuple(_with_items(decision, renumbered) for decision in mine)
+        return TrainingBatch(items=tuple(kept), decisions=decisions, pixels=self.pixels)
+
+
+def _with_items(decision: Decision, renumbered: Sequence[int]) -> Decision:
+    return replace(decision, uses=tuple(replace(use, item=renumbered[use.item]) for use in decision.uses))
+
+
+class TrainingData(Protocol):
+    """Batches by number. A number always gives the same batch, so a run that is stopped can go on exactly."""
+
+    @property
+    def num_batches(self) -> int: ...
+
+    def batch(self, number: int) -> TrainingBatch: ...
+
+
+@dataclass(frozen=True)
+class ListedBatches:
+    """Batches that are held in memory."""
+
+    batches: Sequence[TrainingBatch]
+
+    @property
+    def num_batches(self) -> int:
+        return len(self.batches)
+
+    def batch(self, number: int) -> TrainingBatch:
+        return self.batches[number]

@@ -1,0 +1,102 @@
+"""The one training loop. A stage says what is learnt; the loop steps, reports, saves, and goes on where it stopped.
+
+Everything random in a step is drawn from seeds made of the run's seed, the step and the share of the batch, and batches
+come by number; so going on equals never having stopped.
+"""
+
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from focusmem.errors import ConfigError
+from focusmem.model.policy import MemoryPolicy
+from focusmem.progress import Progress
+from focusmem.training.batch import TrainingData
+from focusmem.training.config import LoopConfig
+from focusmem.training.metrics import note
+from focusmem.training.objective import in_training
+from focusmem.training.pathway import Look
+from focusmem.training.processes import join_team
+from focusmem.training.stage import Stage
+from focusmem.training.training_run import TrainingRun
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    folder: Path
+    num_steps: int
+    """Done so far, over all runs in the folder."""
+    is_finished: bool
+    """False when the time was up; call again to go on."""
+    losses: Mapping[str, float]
+    """Of the last step of this run; empty when there was none to do."""
+    waiting_rate: float
+    """Share of this run's time that was spent waiting for data."""
+    memory: Path | None
+    """The trained memory's checkpoint, when finished."""
+
+
+def train(
+    policy: MemoryPolicy,
+    data: TrainingData,
+    stage: Stage,
+    config: LoopConfig,
+    folder: Path,
+    *,
+    look: Look | None = None,
+) -> TrainingResult:
+    """Train the stage's parts of a policy on the device it is on, going on in `folder` where a run was stopped.
+
+    Started by torchrun or `accelerate launch`, each process works on its share of every batch. Seeds torch's global
+    random numbers.
+    """
+    device = policy.backbone.device
+    if device.type == "cuda":
+        # cuDNN plans its attention anew for every shape, and shapes change with every batch.
+        torch.backends.cuda.enable_cudnn_sdp(False)
+    team = join_team(device)
+    with in_training(policy, stage.trained_parts):
+        num_steps = _num_steps(data, config)
+        run = TrainingRun(policy, stage, config, folder, team=team, num_steps=num_steps, look=look)
+        run.begin()
+        started, waited_s, report = time.monotonic(), 0.0, None
+        with Progress(stage.name, num_steps, start=run.step) if team.is_first else nullcontext() as line:
+            for shares, waited in run.batches(data):
+                report = run.learn(shares, waited, is_late=_is_late(config, started))
+                run.record(report)
+                waited_s += waited
+                if line is not None:
+                    line.step(note=note(report, device))
+                if run.is_over:
+                    break
+        run.end()
+        took_s = max(1e-9, time.monotonic() - started)
+    is_finished = run.step == num_steps
+    return TrainingResult(
+        folder=folder,
+        num_steps=run.step,
+        is_finished=is_finished,
+        losses={} if report is None else report.losses,
+        waiting_rate=min(1.0, waited_s / took_s),
+        memory=folder / "memory" if is_finished else None,
+    )
+
+
+def _is_late(config: LoopConfig, started: float) -> bool:
+    return config.max_minutes is not None and time.monotonic() - started >= config.max_minutes * 60
+
+
+def _num_steps(data: TrainingData, config: LoopConfig) -> int:
+    num_steps = data.num_batches if config.num_steps is None else config.num_steps
+    if not num_steps:
+        raise ConfigError("There is nothing to train on: the data has no batches.")
+    if num_steps > data.num_batches:
+        raise ConfigError(
+            f"LoopConfig.num_steps is {num_steps}, but the data has {data.num_batches} batches; "
+            "ask for fewer steps, or for more epochs of the data."
+        )
+    return num_steps

@@ -1,0 +1,49 @@
+"""The losses of both stages, each as a sum; what it is divided by is known only when all processes have counted.
+
+Shapes: M target positions, V vocabulary, D policy width, N blocks.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+_MAX_LOGITS = 2**28
+"""Scores held at once: the head of a published size has 151,936 rows."""
+
+
+def token_loss(logits_MV: Tensor, targets_M: Tensor) -> Tensor:
+    """Cross-entropy of the demonstrated tokens: for actions, and for functional targets."""
+    return F.cross_entropy(_wide(logits_MV), targets_M, reduction="sum")
+
+
+def semantic_loss(student_MV: Tensor, teacher_MV: Tensor) -> Tensor:
+    """KL(teacher || student) over the whole vocabulary, at each position of the description."""
+    teacher_log_MV = _wide(teacher_MV.detach()).log_softmax(dim=-1)
+    student_log_MV = _wide(student_MV).log_softmax(dim=-1)
+    return F.kl_div(student_log_MV, teacher_log_MV, reduction="sum", log_target=True)
+
+
+def drop_loss(logits_N: Tensor) -> Tensor:
+    """-log(1 - sigmoid(g)) of blocks that were put in to mislead."""
+    return F.softplus(_wide(logits_N)).sum()
+
+
+def over_positions(
+    loss: Callable[..., Tensor], *parts: Tensor, vocabulary: int, max_logits: int = _MAX_LOGITS
+) -> Tensor:
+    """A loss summed over positions, so many at a time; with more than one piece, scores are computed again backward.
+
+    `parts` have one row per position; `loss` takes a piece of each.
+    """
+    size = max(1, max_logits // vocabulary)
+    if parts[0].shape[0] <= size:
+        return loss(*parts)
+    pieces = zip(*(torch.split(part, size) for part in parts), strict=True)
+    return torch.stack([checkpoint(loss, *piece, use_reentrant=False) for piece in pieces]).sum()
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor if tensor.dtype == torch.float64 else tensor.float()

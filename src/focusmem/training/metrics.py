@@ -1,0 +1,116 @@
+"""What each step did, averaged over a few steps and written as a line of JSON."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from focusmem.errors import StorageError
+from focusmem.files import write_whole
+from focusmem.training.stage import Passage
+
+
+@dataclass(frozen=True)
+class StepReport:
+    step: int
+    """Steps done, this one included."""
+    losses: Mapping[str, float]
+    """Each part as it enters the objective before its weight, and `total`."""
+    gradient_norm: float
+    """Before clipping."""
+    learning_rate: float
+    passage: Passage
+    num_tokens: int
+    """Read and answered by all processes, padding not counted."""
+    waited_s: float
+    """Spent waiting for data."""
+
+
+@dataclass
+class Metrics:
+    """Steps since the last line, and the file that lines go to."""
+
+    path: Path
+    _steps: list[StepReport] = field(default_factory=list)
+    _since: float = field(default_factory=time.monotonic)
+
+    def cut_after(self, step: int) -> None:
+        """Forget lines about steps that a resumed run does again."""
+        lines = [json.dumps(line) for line in read_metrics(self.path) if line["step"] <= step]
+        if self.path.exists():
+            write_whole(self.path, "".join(f"{line}\n" for line in lines).encode())
+
+    def add(self, report: StepReport) -> None:
+        self._steps.append(report)
+
+    def write(self, device: torch.device) -> None:
+        """One line about the steps since the last one."""
+        if not self._steps:
+            return
+        took_s = max(1e-9, time.monotonic() - self._since)
+        line = summary(self._steps, took_s) | {"gpu_memory_gb": gpu_memory_gb(device)}
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise StorageError(f"Could not write {self.path}: {error.strerror}.") from error
+        self._steps, self._since = [], time.monotonic()
+
+
+def summary(steps: Sequence[StepReport], took_s: float) -> dict[str, Any]:
+    names = dict.fromkeys(name for step in steps for name in step.losses)
+    return {
+        "step": steps[-1].step,
+        "loss": {name: _mean([step.losses[name] for step in steps if name in step.losses]) for name in names},
+        "gradient_norm": _mean([step.gradient_norm for step in steps]),
+        "learning_rate": steps[-1].learning_rate,
+        "passage": {
+            "ordinary": _rate(steps, "num_ordinary_kept", "num_ordinary"),
+            "negative": _rate(steps, "num_negative_kept", "num_negative"),
+        },
+        "tokens_per_s": round(sum(step.num_tokens for step in steps) / took_s, 1),
+        "waiting_rate": round(min(1.0, sum(step.waited_s for step in steps) / took_s), 4),
+    }
+
+
+def note(report: StepReport, device: torch.device) -> str:
+    """A step in a few words, for the progress line."""
+    words = [f"{name} {value:.3g}" for name, value in report.losses.items()]
+    passage = report.passage
+    if passage.num_ordinary:
+        words.append(f"passed {passage.num_ordinary_kept}/{passage.num_ordinary}")
+    if passage.num_negative:
+        words.append(f"misled {passage.num_negative_kept}/{passage.num_negative}")
+    memory_gb = gpu_memory_gb(device)
+    return "  ".join(words if memory_gb is None else [*words, f"{memory_gb} GB"])
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a run so far. A last line that was cut off when the run was killed does not count."""
+    if not path.exists():
+        return []
+    lines = []
+    for text in path.read_text(encoding="utf-8").splitlines():
+        try:
+            lines.append(json.loads(text))
+        except ValueError:
+            break
+    return lines
+
+
+def gpu_memory_gb(device: torch.device) -> float | None:
+    """The most that was allocated at once."""
+    return round(torch.cuda.max_memory_allocated(device) / 1e9, 2) if device.type == "cuda" else None
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _rate(steps: Sequence[StepReport], kept: str, num: str) -> float | None:
+    total = sum(getattr(step.passage, num) for step in steps)
+    return sum(getattr(step.passage, kept) for step in steps) / total if total else None

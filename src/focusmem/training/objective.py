@@ -1,0 +1,60 @@
+"""A share of a batch as one number to minimise."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from focusmem.errors import ConfigError
+from focusmem.model.policy import MemoryPolicy
+from focusmem.training.config import LoopConfig
+from focusmem.training.pathway import Look, embed
+from focusmem.training.prepared import Prepared
+from focusmem.training.stage import Losses, Stage
+
+
+class Objective(nn.Module):
+    """A module, because DDP watches the weights of one; it counts only what the stage trains as its own."""
+
+    def __init__(self, policy: MemoryPolicy, stage: Stage, config: LoopConfig, look: Look | None) -> None:
+        super().__init__()
+        parts = policy.trained_parts()
+        self.parts = nn.ModuleDict({name: parts[name] for name in stage.trained_parts})
+        self._held = (policy, stage, config, look)  # in a tuple, so that the frozen policy is not counted as a part
+
+    def forward(
+        self, share: Prepared, scales: Mapping[str, float], generator: torch.Generator
+    ) -> tuple[Tensor, Losses]:
+        """The sum of the losses, each times its scale, and the losses themselves."""
+        policy, stage, config, look = self._held
+        device = policy.backbone.device
+        rows = embed(policy, share, look)
+        with torch.autocast(device.type, torch.bfloat16, enabled=config.is_bfloat16 and device.type == "cuda"):
+            losses = stage.losses(policy, share, rows, max_tokens=config.max_group_tokens, generator=generator)
+        # A share may use no item, and a draw may keep no block, but DDP waits for a gradient of every weight.
+        total = torch.stack([parameter.sum() for parameter in self.parts.parameters()]).sum() * 0
+        for name in stage.weights.keys() & losses.sums.keys():
+            total = total + losses.sums[name] * scales[name]
+        return total, losses
+
+
+@contextmanager
+def in_training(policy: MemoryPolicy, trained_parts: tuple[str, ...]) -> Iterator[None]:
+    """Only these parts learn, and the pathway is in training mode; afterwards all is as it was."""
+    parts = policy.trained_parts()
+    for name, part in parts.items():
+        if any(parameter.dtype != torch.float32 for parameter in part.parameters()):
+            raise ConfigError(
+                f"The memory's {name} is not in float32, and small steps would vanish; "
+                "call policy.convert(torch.float32) before training."
+            )
+    for name, part in parts.items():
+        part.requires_grad_(name in trained_parts)
+    policy.train()
+    try:
+        yield
+    finally:
+        policy.eval()
+        for part in parts.values():
+            part.requires_grad_(True)

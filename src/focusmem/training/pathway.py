@@ -1,0 +1,126 @@
+"""A prepared share through the memory pathway: each picture seen once, each item encoded once, rows of alike length
+together.
+
+Shapes: I items, N blocks, K memory tokens, D policy width, M target positions.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from focusmem.errors import ConfigError
+from focusmem.model.backbone import Backbone, VisionFeatures
+from focusmem.model.encoded import EncodedItems
+from focusmem.model.injection import Place
+from focusmem.model.inputs import Row, alike_in_length
+from focusmem.model.policy import Memory, MemoryPolicy
+from focusmem.training.batch import Pixels
+from focusmem.training.losses import over_positions, semantic_loss, token_loss
+from focusmem.training.prepared import Prepared
+
+Look = Callable[[Pixels], Mapping[str, VisionFeatures]]
+"""Features by digest of pictures that a batch brings along: for whoever can see many of one size at once."""
+
+
+@dataclass(frozen=True)
+class EmbeddedShare:
+    items: list[Row]
+    decisions: list[Row]
+    questions: list[Row]
+
+
+@torch.no_grad()
+def embed(policy: MemoryPolicy, share: Prepared, look: Look | None = None) -> EmbeddedShare:
+    """All rows of a share as vectors; the vision tower sees each different screenshot once."""
+    backbone, reader = policy.backbone, policy.encoder.backbone
+    seen = brought_along(share.pixels, look, backbone)
+    if reader is backbone:
+        pictures = {picture.digest: picture for picture in share.pictures()}
+        seen = dict(zip(pictures, backbone.see(list(pictures.values()), seen=seen), strict=True))
+    return EmbeddedShare(
+        reader.embed(share.items, seen=seen if reader is backbone else None),
+        backbone.embed(share.decisions, seen=seen),
+        backbone.embed(share.questions, seen=seen),
+    )
+
+
+def brought_along(pixels: Pixels | None, look: Look | None, backbone: Backbone) -> Mapping[str, VisionFeatures]:
+    """Features of the pictures that a batch carries itself."""
+    if pixels is None or not pixels.digests:
+        return {}
+    if look is None:
+        raise ConfigError("A batch carries pixels, but nothing was given that sees them; pass look=... as well.")
+    return look(replace(pixels, pixels_NHWC=pixels.pixels_NHWC.to(backbone.device, non_blocking=True)))
+
+
+@dataclass(frozen=True)
+class EncodedShare:
+    """Items in groups of alike length, and which item each group holds where."""
+
+    groups: list[EncodedItems]
+    numbers: list[list[int]]
+
+    @classmethod
+    def of(cls, policy: MemoryPolicy, rows: Sequence[Row], *, max_tokens: int) -> "EncodedShare":
+        numbers = alike_in_length([row.length for row in rows], max_tokens=max_tokens)
+        groups = [policy.encode_rows([rows[number] for number in group]) for group in numbers]
+        return cls(groups, numbers)
+
+    def fixed_blocks(self, policy: MemoryPolicy, roles: Sequence[int]) -> Tensor:
+        """The block (I, K, D) of each item that serves every decision, read once per item."""
+        order = [number for group in self.numbers for number in group]
+        blocks_IKD = policy.read(self.groups, [Place(0, roles[number], 0) for number in order], None)
+        back = sorted(range(len(order)), key=order.__getitem__)
+        return blocks_IKD.index_select(0, torch.tensor(back, device=blocks_IKD.device))
+
+    def for_uses(self, item_of_use: Sequence[int]) -> tuple[list[EncodedItems], list[int]]:
+        """Items as the uses of a share read them, without copies, and the order in which the uses then stand."""
+        groups, order = [], []
+        for group, numbers in zip(self.groups, self.numbers, strict=True):
+            place_of = {number: place for place, number in enumerate(numbers)}
+            uses = [use for use, item in enumerate(item_of_use) if item in place_of]
+            if uses:
+                groups.append(group.read_as([place_of[item_of_use[use]] for use in uses]))
+                order += uses
+        return groups, order
+
+
+def shared_blocks(blocks_IKD: Tensor, items: Sequence[int], places: Sequence[Place]) -> Memory | None:
+    """Fixed blocks where they are used, all of them let in."""
+    if not items:
+        return None
+    chosen_NKD = blocks_IKD.index_select(0, torch.tensor(items, device=blocks_IKD.device))
+    return Memory(chosen_NKD, tuple(places), (True,) * len(items))
+
+
+def target_hidden(backbone: Backbone, rows: Sequence[Row], *, max_tokens: int) -> list[Tensor]:
+    """For each row, the hidden states from which the tokens of its reply are predicted."""
+    found: dict[int, Tensor] = {}
+    for group in alike_in_length([row.length for row in rows], max_tokens=max_tokens):
+        together = [rows[number] for number in group]
+        hidden_MD = backbone.target_hidden(together)
+        found |= zip(group, torch.split(hidden_MD, [len(row.target_ids) for row in together]), strict=True)
+    return [found[number] for number in range(len(rows))]
+
+
+def token_sum(backbone: Backbone, rows: Sequence[Row], hidden: Sequence[Tensor]) -> Tensor:
+    """Cross-entropy of the rows' replies, from the hidden states before each token."""
+    ids_M = torch.tensor([token for row in rows for token in row.target_ids], device=backbone.device)
+    return over_positions(
+        lambda states_MD, ids_M: token_loss(backbone.logits(states_MD), ids_M),
+        torch.cat(list(hidden)),
+        ids_M,
+        vocabulary=backbone.vocabulary_size,
+    )
+
+
+def semantic_sum(backbone: Backbone, hidden: Sequence[Tensor], teacher_MD: Tensor) -> Tensor:
+    """KL from the teacher's stored states to the student's, both through the frozen head."""
+    return over_positions(
+        lambda student_MD, taught_MD: semantic_loss(backbone.logits(student_MD), backbone.logits(taught_MD)),
+        torch.cat(list(hidden)),
+        teacher_MD.to(backbone.device, backbone.dtype, non_blocking=True),
+        vocabulary=backbone.vocabulary_size,
+    )

@@ -1,0 +1,76 @@
+"""Pictures of a run: how each loss fell, and what the gate let in."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from focusmem.files import write_whole
+from focusmem.training.metrics import read_metrics
+
+_COLOURS = {
+    "total": "#333333",
+    "action": "#1f6fb4",
+    "semantic": "#d1711f",
+    "functional": "#3b8f3e",
+    "gate": "#a33b8f",
+    "ordinary": "#1f6fb4",
+    "negative": "#c0392b",
+}
+
+
+def plot_run(folder: Path, *, title: str) -> list[Path]:
+    """Draw `losses.png`, and `gate.png` where a gate took part, from the run's metrics."""
+    lines = read_metrics(folder / "metrics.jsonl")
+    if not lines:
+        return []
+    drawn = [_losses(lines, folder / "losses.png", title)]
+    if any(value is not None for line in lines for value in line["passage"].values()):
+        drawn.append(_gate(lines, folder / "gate.png", title))
+    return drawn
+
+
+def _losses(lines: list[dict[str, Any]], path: Path, title: str) -> Path:
+    names = list(dict.fromkeys(name for line in lines for name in line["loss"]))
+    figure = Figure(figsize=(3.2 * (len(names) + 1), 3.4))
+    for place, name in enumerate([*names, "gradient_norm"], start=1):
+        axes = figure.add_subplot(1, len(names) + 1, place)
+        values = [line["gradient_norm"] if name == "gradient_norm" else line["loss"].get(name) for line in lines]
+        _draw(axes, lines, values, _COLOURS.get(name, "#777777"), name.replace("_", " "))
+        axes.set_title(name.replace("_", " "))
+        axes.set_ylim(0, 1.05 * max(axes.get_ylim()[1], 1e-9))
+    figure.subplots_adjust(left=0.04, right=0.99, bottom=0.15, top=0.82, wspace=0.25)
+    figure.suptitle(title)
+    return _write(figure, path)
+
+
+def _gate(lines: list[dict[str, Any]], path: Path, title: str) -> Path:
+    figure = Figure(figsize=(5.6, 3.4))
+    axes = figure.add_subplot()
+    for name, label in (("ordinary", "ordinary blocks"), ("negative", "misleading blocks")):
+        _draw(axes, lines, [line["passage"][name] for line in lines], _COLOURS[name], label)
+    axes.set_ylim(-0.02, 1.02)
+    axes.set_ylabel("share let in")
+    axes.legend(loc="best")
+    figure.subplots_adjust(left=0.11, right=0.97, bottom=0.15, top=0.9)
+    figure.suptitle(title)
+    return _write(figure, path)
+
+
+def _draw(axes: Axes, lines: list[dict[str, Any]], values: list[float | None], colour: str, label: str) -> None:
+    points = [(line["step"], value) for line, value in zip(lines, values, strict=True) if value is not None]
+    marker = "." if len(points) < 40 else None
+    axes.plot([x for x, _ in points], [y for _, y in points], color=colour, marker=marker, label=label)
+    axes.set_xlabel("step")
+    axes.grid(alpha=0.3)
+
+
+def _write(figure: Figure, path: Path) -> Path:
+    FigureCanvasAgg(figure)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=110)
+    write_whole(path, buffer.getvalue())
+    return path

@@ -1,0 +1,154 @@
+"""A share of a batch as tokens: all that a step needs besides weights, worked out where there is no GPU.
+
+Shapes: M positions of descriptions, D policy width.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from focusmem.errors import RecordError
+from focusmem.model.chat import ChatTokenizer
+from focusmem.model.compressor import ROLES
+from focusmem.model.injection import Place
+from focusmem.model.inputs import PackedRows, TokenRow
+from focusmem.model.policy import MemoryPolicy
+from focusmem.schemas import Prompt, Screenshot
+from focusmem.training.batch import Pixels, TrainingBatch, TrainingItem
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a stage wants of a batch."""
+
+    negatives: bool = False
+    semantic: bool = False
+    functional: bool = False
+
+
+@dataclass(frozen=True)
+class Prepared:
+    items: PackedRows
+    roles: tuple[int, ...]
+    """Of each item."""
+    decisions: PackedRows
+    item_of_use: tuple[int, ...]
+    places: tuple[Place, ...]
+    """Where each use belongs; its row is the decision's."""
+    is_negative: tuple[bool, ...]
+    """Of each use."""
+    questions: PackedRows
+    """About single items: descriptions first, then functional targets."""
+    item_of_question: tuple[int, ...]
+    num_descriptions: int
+    teacher_MD: Tensor
+    """Hidden states behind the descriptions' tokens, row after row."""
+    pixels: Pixels | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What each loss is a sum over."""
+        lengths = [len(ids) for ids in self.questions.target_ids]
+        return {
+            "action": sum(map(len, self.decisions.target_ids)),
+            "semantic": sum(lengths[: self.num_descriptions]),
+            "functional": sum(lengths[self.num_descriptions :]),
+            "gate": sum(self.is_negative),
+        }
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(sum(rows.lengths) for rows in (self.items, self.decisions, self.questions))
+
+    def pictures(self) -> Iterator[Screenshot]:
+        for rows in (self.items, self.decisions, self.questions):
+            for own in rows.pictures:
+                yield from own
+
+    def pin_memory(self) -> "Prepared":
+        """Called by the loader, so that copying to a GPU need not wait."""
+        pixels = self.pixels and replace(self.pixels, pixels_NHWC=self.pixels.pixels_NHWC.pin_memory())
+        return replace(
+            self,
+            items=self.items.pin_memory(),
+            decisions=self.decisions.pin_memory(),
+            questions=self.questions.pin_memory(),
+            teacher_MD=self.teacher_MD.pin_memory(),
+            pixels=pixels,
+        )
+
+
+class Preparer:
+    """From batches to tokens, for one policy and one stage. Holds no weights, so worker processes may carry it."""
+
+    def __init__(self, policy: MemoryPolicy, needs: Needs) -> None:
+        self.chat, self.reader_chat = policy.backbone.chat, policy.encoder.backbone.chat
+        self.width, self.needs = policy.backbone.width, needs
+
+    def shares(self, batch: TrainingBatch, numbers: Sequence[int], num_shares: int) -> list[Prepared]:
+        """Some shares of a batch, each prepared."""
+        if not (self.needs.semantic or self.needs.functional):
+            batch = batch.without_lessons()  # items that are there for their content alone need not be read
+        elif not any(item.lesson for item in batch.items):
+            raise RecordError(
+                "A batch has no item with a lesson, which the content losses learn from. Make the lessons with "
+                "Teacher.prepare and read them with LessonStore.read, or set the content weight to 0."
+            )
+        if not self.needs.negatives:
+            batch = batch.without_negatives()
+        return [self._prepare(batch.share(number, num_shares)) for number in numbers]
+
+    def _prepare(self, batch: TrainingBatch) -> Prepared:
+        uses = [(row, use) for row, decision in enumerate(batch.decisions) for use in decision.uses]
+        descriptions, hidden = self._descriptions(batch.items)
+        targets = self._targets(batch.items)
+        decisions = self.chat.pack([self.chat.tokenise(one.prompt, reply=one.reply) for one in batch.decisions])
+        items = self.reader_chat.pack([self.reader_chat.tokenise(one.prompt, is_complete=True) for one in batch.items])
+        questions = self.chat.pack([row for _, row in (*descriptions, *targets)])
+        return Prepared(
+            items=items,
+            roles=tuple(ROLES.index(item.role) for item in batch.items),
+            decisions=decisions,
+            item_of_use=tuple(use.item for _, use in uses),
+            places=tuple(Place(row, ROLES.index(batch.items[use.item].role), use.rank) for row, use in uses),
+            is_negative=tuple(use.is_negative for _, use in uses),
+            questions=questions,
+            item_of_question=tuple(item for item, _ in (*descriptions, *targets)),
+            num_descriptions=len(descriptions),
+            teacher_MD=torch.cat(hidden) if hidden else torch.zeros(0, self.width),
+            pixels=_only(batch.pixels, (items, decisions)),
+        )
+
+    def _descriptions(self, items: Sequence[TrainingItem]) -> tuple[list[tuple[int, TokenRow]], list[Tensor]]:
+        rows, hidden = [], []
+        for number, item in enumerate(items):
+            description = item.lesson.description if item.lesson and self.needs.semantic else None
+            if description is not None:
+                rows.append((number, with_target(self.chat, description.question, description.ids)))
+                hidden.append(description.hidden_MD)
+        return rows, hidden
+
+    def _targets(self, items: Sequence[TrainingItem]) -> list[tuple[int, TokenRow]]:
+        return [
+            (number, self.chat.tokenise(pair.question, reply=pair.target))
+            for number, item in enumerate(items)
+            if item.lesson and self.needs.functional
+            for pair in item.lesson.functional
+        ]
+
+
+def with_target(chat: ChatTokenizer, prompt: Prompt, ids: Sequence[int]) -> TokenRow:
+    """A prompt with a reply that is given as ids: text might be cut into other tokens than were generated."""
+    row = chat.tokenise(prompt)
+    return TokenRow((*row.ids, *ids), row.pictures, num_target=len(ids))
+
+
+def _only(pixels: Pixels | None, rows: Sequence[PackedRows]) -> Pixels | None:
+    """The pictures that these rows show."""
+    if pixels is None:
+        return None
+    shown = {picture.digest for one in rows for own in one.pictures for picture in own}
+    kept = [index for index, digest in enumerate(pixels.digests) if digest in shown]
+    return Pixels(tuple(pixels.digests[index] for index in kept), pixels.pixels_NHWC[kept])

@@ -1,0 +1,50 @@
+"""The processes that train together, as torchrun or accelerate started them; one alone is a team of one."""
+
+import atexit
+import os
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, distributed
+
+
+@dataclass(frozen=True)
+class Team:
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        """The one that writes files and shows progress."""
+        return self.rank == 0
+
+    def total(self, numbers: Tensor) -> Tensor:
+        """The sum over all processes, in each of them."""
+        if self.size > 1:
+            distributed.all_reduce(numbers)
+        return numbers
+
+    def wait(self) -> None:
+        """Until all have come here."""
+        if self.size > 1:
+            distributed.barrier()
+
+
+def join_team(device: torch.device) -> Team:
+    """Join the processes that the launcher's environment names. They stay together until this one ends."""
+    if not distributed.is_initialized():
+        if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+            return Team()
+        distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        # Not sooner: joining a second time may find the first group's addresses.
+        atexit.register(distributed.destroy_process_group)
+    return Team(distributed.get_rank(), distributed.get_world_size())
+
+
+def own_device() -> torch.device:
+    """The GPU that the launcher means for this process, or the CPU where there is none."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    torch.cuda.set_device(device)
+    return device

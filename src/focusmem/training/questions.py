@@ -1,0 +1,106 @@
+"""What the teacher and its student are asked about an item, and what a functional answer must look like.
+
+Paper, Appendix B.2. There, teacher and student get system texts of their own; here both read the same words, so that
+the two sides differ in nothing but raw evidence against memory tokens.
+"""
+
+from pathlib import Path
+from typing import get_origin
+
+from focusmem.errors import RecordError
+from focusmem.files import sha256_hex
+from focusmem.schemas import Prompt, Record, Role, Turn, parse_record
+from focusmem.schemas.record import JsonObject, Text
+from focusmem.templates import Templates
+
+DESCRIBE = "describe"
+_OWN_PROMPTS = Path(__file__).parent / "prompts"
+
+
+class _WrittenAction(Record):
+    name: Text
+    arguments: JsonObject
+
+
+class EpisodicSummary(Record):
+    progress_summary: Text
+    useful_experience: Text
+    task_constraints: Text
+    anchor_decision: Text
+
+
+class EpisodicAnchor(Record):
+    anchor_state: Text
+    anchor_action: _WrittenAction
+    decision_basis: Text
+
+
+class WorkingState(Record):
+    latest_observed_state: Text
+    important_state_facts: Text
+    current_progress: Text
+    remaining_constraints: Text
+    last_recorded_action: JsonObject
+
+
+class WorkingChange(Record):
+    initial_state: Text
+    observed_change: Text
+    latest_observed_state: Text
+
+
+TARGETS: dict[str, type[Record]] = {
+    "episodic_summary": EpisodicSummary,
+    "episodic_anchor": EpisodicAnchor,
+    "working_state": WorkingState,
+    "working_change": WorkingChange,
+}
+SUBTYPES: dict[Role, tuple[str, ...]] = {
+    "episodic": ("episodic_summary", "episodic_anchor"),
+    "working": ("working_state", "working_change"),
+}
+
+
+def problem_with(subtype: str, text: str) -> str | None:
+    """Why an answer is no target: not JSON, or not exactly the fields of its subtype. None for a good one."""
+    try:
+        parse_record(TARGETS[subtype], text, "The answer")
+    except RecordError as error:
+        return str(error)
+    return None
+
+
+def schema_text(kind: type[Record]) -> str:
+    """The object to return, as a prompt shows it."""
+    fields = [f'"{name}": {_shape(field.annotation)}' for name, field in kind.model_fields.items()]
+    return "{" + ", ".join(fields) + "}"
+
+
+def _shape(annotation: object) -> str:
+    if isinstance(annotation, type) and issubclass(annotation, Record):
+        return schema_text(annotation)
+    return "{...}" if get_origin(annotation) is dict else '"..."'
+
+
+class Questions:
+    """`prompts` is a folder with other wordings of the five texts; they may leave the schema out."""
+
+    def __init__(self, prompts: Path | None = None) -> None:
+        slots: dict[str, set[str]] = {DESCRIBE: set(), **{subtype: {"schema"} for subtype in TARGETS}}
+        templates = Templates(prompts or _OWN_PROMPTS, slots=slots, optional=frozenset({"schema"}))
+        self._texts = {DESCRIBE: templates.fill(DESCRIBE)} | {
+            subtype: templates.fill(subtype, schema=schema_text(kind)) for subtype, kind in TARGETS.items()
+        }
+
+    def ask(self, name: str) -> Prompt:
+        """The question alone, as the student gets it behind its memory tokens."""
+        return (Turn("user", (self._texts[name],)),)
+
+    def ask_about(self, record: Prompt, name: str) -> Prompt:
+        """The question behind the raw record, as the teacher gets it."""
+        return (*record, *self.ask(name))
+
+    @property
+    def digest(self) -> str:
+        """Changes with any of the wordings."""
+        return sha256_hex(repr(sorted(self._texts.items())).encode())

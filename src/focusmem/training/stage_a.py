@@ -1,0 +1,128 @@
+"""Stage A: what is kept. Fixed blocks learn to serve the demonstrated actions and to hold the items' content.
+
+Paper, Appendix A.2. Trained: the encoder's LoRA and the compressor with its base queries and role vectors. There is no
+query residual and no gate. Loss: actions + content * (semantic KL + functional cross-entropy).
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+
+from focusmem.errors import ConfigError
+from focusmem.model.injection import Place
+from focusmem.model.policy import MemoryPolicy
+from focusmem.training.batch import TrainingData
+from focusmem.training.config import LoopConfig
+from focusmem.training.loop import TrainingResult, train
+from focusmem.training.pathway import (
+    EmbeddedShare,
+    EncodedShare,
+    Look,
+    semantic_sum,
+    shared_blocks,
+    target_hidden,
+    token_sum,
+)
+from focusmem.training.prepared import Needs, Prepared
+from focusmem.training.stage import Losses, Reduction
+
+LEARNING_RATE = 1e-5
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageAConfig:
+    """The paper's weights. Zeros make its variants: action only, semantic only, functional only."""
+
+    content_weight: float = 0.25
+    """Lambda_basis, of both content losses together."""
+    semantic_weight: float = 0.5
+    functional_weight: float = 0.5
+    reduction: Reduction = "mean"
+    """The paper writes plain sums over an item's tokens; a mean does not grow with the batch."""
+
+    def __post_init__(self) -> None:
+        for name in ("content_weight", "semantic_weight", "functional_weight"):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(f"StageAConfig.{name} is {getattr(self, name)}; it must not be negative.")
+        if self.reduction not in get_args(Reduction):
+            raise ConfigError(f"StageAConfig.reduction is '{self.reduction}'; choose one of {get_args(Reduction)}.")
+
+
+@dataclass(frozen=True)
+class StageA:
+    config: StageAConfig = StageAConfig()
+    name = "stage_a"
+    trained_parts = ("encoder", "compressor")
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        content = self.config.content_weight
+        weights = {
+            "action": 1.0,
+            "semantic": content * self.config.semantic_weight,
+            "functional": content * self.config.functional_weight,
+        }
+        return {name: weight for name, weight in weights.items() if weight}
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(semantic="semantic" in self.weights, functional="functional" in self.weights)
+
+    @property
+    def undivided(self) -> frozenset[str]:
+        return frozenset({"semantic", "functional"} if self.config.reduction == "sum" else ())
+
+    def settings(self) -> dict[str, Any]:
+        return asdict(self.config)
+
+    def losses(
+        self,
+        policy: MemoryPolicy,
+        share: Prepared,
+        rows: EmbeddedShare,
+        *,
+        max_tokens: int,
+        generator: torch.Generator | None = None,
+    ) -> Losses:
+        backbone, num_descriptions = policy.backbone, share.num_descriptions
+        decisions, questions = rows.decisions, rows.questions
+        if rows.items:
+            encoded = EncodedShare.of(policy, rows.items, max_tokens=max_tokens)
+            blocks_IKD = encoded.fixed_blocks(policy, share.roles)
+            decisions = policy.inject(decisions, shared_blocks(blocks_IKD, share.item_of_use, share.places))
+            alone = [Place(row, share.roles[item], 0) for row, item in enumerate(share.item_of_question)]
+            questions = policy.inject(questions, shared_blocks(blocks_IKD, share.item_of_question, alone))
+        hidden = target_hidden(backbone, [*decisions, *questions], max_tokens=max_tokens)
+        of_questions = hidden[len(decisions) :]
+        sums = {}
+        if decisions:
+            sums["action"] = token_sum(backbone, decisions, hidden[: len(decisions)])
+        if num_descriptions:
+            sums["semantic"] = semantic_sum(backbone, of_questions[:num_descriptions], share.teacher_MD)
+        if questions[num_descriptions:]:
+            functional = questions[num_descriptions:], of_questions[num_descriptions:]
+            sums["functional"] = token_sum(backbone, *functional)
+        return Losses(sums)
+
+
+def train_stage_a(
+    policy: MemoryPolicy,
+    data: TrainingData,
+    folder: Path,
+    *,
+    stage: StageAConfig | None = None,
+    loop: LoopConfig | None = None,
+    look: Look | None = None,
+) -> TrainingResult:
+    """Train a fresh memory in `folder`, or go on there where an earlier run was stopped."""
+    return train(
+        policy,
+        data,
+        StageA(stage or StageAConfig()),
+        loop or LoopConfig(learning_rate=LEARNING_RATE),
+        folder,
+        look=look,
+    )

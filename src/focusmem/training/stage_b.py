@@ -1,0 +1,168 @@
+"""Stage B: what is shown and what is allowed in. Blocks are read for each decision and pass the gate, or do not.
+
+Paper, Appendix A.3. Begins with a memory from stage A and trains all of the pathway. Loss: actions + a drop loss on
+blocks that were put in to mislead. Ordinary items get no label: whether they help is for the actions to say.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+from torch import Tensor
+
+from focusmem.errors import CheckpointError, ConfigError
+from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.policy import Memory, MemoryPolicy
+from focusmem.training.batch import TrainingData
+from focusmem.training.config import LoopConfig
+from focusmem.training.loop import TrainingResult, train
+from focusmem.training.losses import drop_loss
+from focusmem.training.pathway import EmbeddedShare, EncodedShare, Look, target_hidden, token_sum
+from focusmem.training.prepared import Needs, Prepared
+from focusmem.training.stage import Losses, Passage, Reduction
+from focusmem.training.stage_a import StageA
+
+LEARNING_RATE = 5e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageBConfig:
+    """The paper's weights. The switches make its variants: readout without a gate, a gate on fixed blocks."""
+
+    gate_weight: float = 0.05
+    """Lambda_m."""
+    is_dynamic: bool = True
+    """Whether blocks are read for the current state."""
+    is_gated: bool = True
+    """Whether the gate decides about blocks; without it, misleading ones are left out."""
+    reduction: Reduction = "mean"
+    """The paper writes a plain sum over negatives; a mean does not grow with the batch."""
+
+    def __post_init__(self) -> None:
+        if not self.gate_weight >= 0:
+            raise ConfigError(f"StageBConfig.gate_weight is {self.gate_weight}; it must not be negative.")
+        if not (self.is_dynamic or self.is_gated):
+            raise ConfigError("StageBConfig.is_dynamic and is_gated are both off; that is stage A with action loss.")
+        if self.reduction not in get_args(Reduction):
+            raise ConfigError(f"StageBConfig.reduction is '{self.reduction}'; choose one of {get_args(Reduction)}.")
+
+
+@dataclass(frozen=True)
+class StageB:
+    config: StageBConfig = StageBConfig()
+    start_sha256: str | None = None
+    """Of the weights it began with."""
+    name = "stage_b"
+
+    @property
+    def trained_parts(self) -> tuple[str, ...]:
+        optional = {"readout": self.config.is_dynamic, "gate": self.config.is_gated}
+        return ("encoder", "compressor", *(part for part, takes_part in optional.items() if takes_part))
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        has_gate_loss = self.config.is_gated and self.config.gate_weight > 0
+        return {"action": 1.0} | ({"gate": self.config.gate_weight} if has_gate_loss else {})
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(negatives=self.config.is_gated)
+
+    @property
+    def undivided(self) -> frozenset[str]:
+        return frozenset({"gate"} if self.config.reduction == "sum" else ())
+
+    def settings(self) -> dict[str, Any]:
+        return asdict(self.config) | {"start_sha256": self.start_sha256}
+
+    def losses(
+        self,
+        policy: MemoryPolicy,
+        share: Prepared,
+        rows: EmbeddedShare,
+        *,
+        max_tokens: int,
+        generator: torch.Generator | None = None,
+    ) -> Losses:
+        if not rows.decisions:
+            return Losses({})
+        memory, is_negative = self.remember(policy, share, rows, max_tokens=max_tokens, generator=generator)
+        injected = policy.inject(rows.decisions, memory)
+        hidden = target_hidden(policy.backbone, injected, max_tokens=max_tokens)
+        sums = {"action": token_sum(policy.backbone, injected, hidden)}
+        if memory is None or memory.trust is None:
+            return Losses(sums)
+        if any(is_negative):
+            sums["gate"] = drop_loss(gate_logits(policy, memory, is_negative))
+        return Losses(sums, _passage(memory.keep, is_negative))
+
+    def remember(
+        self,
+        policy: MemoryPolicy,
+        share: Prepared,
+        rows: EmbeddedShare,
+        *,
+        max_tokens: int,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Memory | None, list[bool]]:
+        """Every use read for its decision, from items encoded once, and which of the blocks are misleading."""
+        encoded = EncodedShare.of(policy, rows.items, max_tokens=max_tokens)
+        groups, order = encoded.for_uses(share.item_of_use)
+        memory = policy.remember(
+            rows.decisions,
+            groups,
+            [share.places[use] for use in order],
+            is_dynamic=self.config.is_dynamic,
+            is_gated=self.config.is_gated,
+            generator=generator,
+        )
+        return memory, [share.is_negative[use] for use in order]
+
+
+def gate_logits(policy: MemoryPolicy, memory: Memory, is_wanted: list[bool]) -> Tensor:
+    """The gate's view of some blocks, of which nothing flows back into the blocks: labels must not reshape content."""
+    assert memory.state_ND is not None, "the gate took part, so the state was there"
+    # By number, since choosing by a mask would wait for the GPU.
+    numbers = [number for number, wanted in enumerate(is_wanted) if wanted]
+    chosen = torch.tensor(numbers, device=memory.blocks_NKD.device)
+    return policy.gate.logits(memory.state_ND[chosen], memory.blocks_NKD.detach()[chosen])
+
+
+def _passage(keep: tuple[bool, ...], is_negative: list[bool]) -> Passage:
+    pairs = list(zip(keep, is_negative, strict=True))
+    return Passage(
+        num_ordinary=sum(not negative for _, negative in pairs),
+        num_ordinary_kept=sum(kept and not negative for kept, negative in pairs),
+        num_negative=sum(is_negative),
+        num_negative_kept=sum(kept and negative for kept, negative in pairs),
+    )
+
+
+def train_stage_b(
+    policy: MemoryPolicy,
+    data: TrainingData,
+    folder: Path,
+    *,
+    start: Path,
+    stage: StageBConfig | None = None,
+    loop: LoopConfig | None = None,
+    look: Look | None = None,
+) -> TrainingResult:
+    """Train on from the memory that stage A left in `start`; or go on in `folder` where an earlier run was stopped."""
+    stored = Checkpoint.open(start)
+    if stored.notes.get("stage") != StageA.name:
+        raise CheckpointError(
+            f"Stage B begins with a memory from stage A, but {start} was left by "
+            f"'{stored.notes.get('stage', 'something else')}'. Give the `memory` folder of a stage A run."
+        )
+    stored.load_into(policy)
+    return train(
+        policy,
+        data,
+        StageB(stage or StageBConfig(), stored.weights_sha256),
+        loop or LoopConfig(learning_rate=LEARNING_RATE),
+        folder,
+        look=look,
+    )

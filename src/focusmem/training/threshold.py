@@ -1,0 +1,123 @@
+"""gamma, the gate's threshold: chosen on validation data from the trust of right and of misleading blocks."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from focusmem.errors import ConfigError
+from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.policy import MemoryPolicy
+from focusmem.training.batch import TrainingData
+from focusmem.training.loader import prepared_batches
+from focusmem.training.pathway import Look, embed
+from focusmem.training.prepared import Needs, Preparer
+from focusmem.training.stage_b import StageB, StageBConfig, gate_logits
+
+
+@dataclass(frozen=True)
+class GateScores:
+    """Trust, between 0 and 1, of blocks that belong to their decision and of blocks that were put in to mislead."""
+
+    right: tuple[float, ...]
+    misleading: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class ThresholdChoice:
+    threshold: float
+    balanced_accuracy: float
+    """Mean of the share of right blocks let in and the share of misleading ones kept out."""
+    right_passage: float
+    misleading_passage: float
+    auc: float
+    """The chance that a right block is trusted more than a misleading one; it does not depend on the threshold."""
+    num_right: int
+    num_misleading: int
+
+
+def gate_scores(
+    policy: MemoryPolicy,
+    data: TrainingData,
+    *,
+    is_dynamic: bool = True,
+    max_group_tokens: int = 65_536,
+    look: Look | None = None,
+) -> GateScores:
+    """The gate's trust in every block of some data, as it would be at inference."""
+    stage = StageB(StageBConfig(is_dynamic=is_dynamic))
+    scores: dict[bool, list[float]] = {False: [], True: []}
+    numbers = range(data.num_batches)
+    for [share], _ in prepared_batches(data, Preparer(policy, Needs(negatives=True)), numbers):
+        with torch.no_grad():
+            rows = embed(policy, share, look)
+            memory, is_negative = stage.remember(policy, share, rows, max_tokens=max_group_tokens)
+            if memory is None:
+                continue
+            trust = gate_logits(policy, memory, [True] * len(is_negative)).double().sigmoid().tolist()
+        for value, negative in zip(trust, is_negative, strict=True):
+            scores[negative].append(value)
+    return GateScores(tuple(scores[False]), tuple(scores[True]))
+
+
+def area_under_curve(right: Sequence[float], misleading: Sequence[float]) -> float:
+    """The chance that a right block scores above a misleading one; a tie counts half. Exact, by ranks."""
+    _check(right, misleading)
+    below, up_to = _counts_below(np.asarray(right), np.sort(misleading))
+    return float((below + up_to).sum()) / (2 * len(right) * len(misleading))
+
+
+def _counts_below(
+    values: npt.NDArray[np.float64], ordered: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """For each value, how many of the ordered ones are below it, and how many are not above it."""
+    return np.searchsorted(ordered, values, side="left"), np.searchsorted(ordered, values, side="right")
+
+
+def choose_threshold(scores: GateScores, *, min_right_passage: float = 0.0) -> ThresholdChoice:
+    """The threshold of the best balanced accuracy among those that let in at least this share of right blocks.
+
+    Candidates lie in the middle between neighbouring scores. Of equally good ones, that with the widest gap around it
+    is taken, then the lowest.
+    """
+    _check(scores.right, scores.misleading)
+    if not 0 <= min_right_passage <= 1:
+        raise ConfigError(f"min_right_passage is {min_right_passage}; it must be between 0 and 1.")
+    right, misleading = np.sort(scores.right), np.sort(scores.misleading)
+    edges = np.unique(np.concatenate([[0.0], right, misleading, [1.0]]))
+    candidates = (edges[:-1] + edges[1:]) / 2
+    passed_right = 1 - np.searchsorted(right, candidates, side="right") / len(right)
+    passed_misleading = 1 - np.searchsorted(misleading, candidates, side="right") / len(misleading)
+    accuracy = (passed_right + 1 - passed_misleading) / 2
+    allowed = [index for index in range(len(candidates)) if passed_right[index] >= min_right_passage]
+    if not allowed:
+        raise ConfigError(
+            f"No threshold lets in {min_right_passage} of the right blocks: some are not trusted at all. Ask for less."
+        )
+    # Rounded, so that equal shares of different counts are seen to be equal.
+    best = max(allowed, key=lambda index: (round(accuracy[index], 12), edges[index + 1] - edges[index], -index))
+    return ThresholdChoice(
+        threshold=float(candidates[best]),
+        balanced_accuracy=float(accuracy[best]),
+        right_passage=float(passed_right[best]),
+        misleading_passage=float(passed_misleading[best]),
+        auc=area_under_curve(scores.right, scores.misleading),
+        num_right=len(scores.right),
+        num_misleading=len(scores.misleading),
+    )
+
+
+def write_threshold(memory: Path, choice: ThresholdChoice) -> Checkpoint:
+    """Make it the threshold of a stored memory, with what it was chosen by."""
+    return Checkpoint.open(memory).with_threshold(choice.threshold, notes={"threshold": asdict(choice)})
+
+
+def _check(right: Sequence[float], misleading: Sequence[float]) -> None:
+    for name, values in (("right", right), ("misleading", misleading)):
+        if not len(values):
+            raise ConfigError(f"A threshold cannot be chosen without any {name} blocks; the validation data has none.")
+        if not all(0 <= value <= 1 for value in values):
+            raise ConfigError(f"The trust of {name} blocks must be between 0 and 1, and a number.")

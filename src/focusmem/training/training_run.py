@@ -1,0 +1,277 @@
+"""One run of a stage in its folder: begin or go on, learn from a batch, report, save, end."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, astuple
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from focusmem.errors import CheckpointError, TrainingError
+from focusmem.files import write_whole
+from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.config import config_to_dict
+from focusmem.model.policy import MemoryPolicy
+from focusmem.schemas import dump_record
+from focusmem.schemas.environment import collect_environment
+from focusmem.seeds import derive_seed
+from focusmem.training.batch import TrainingData
+from focusmem.training.config import LoopConfig
+from focusmem.training.loader import prepared_batches
+from focusmem.training.metrics import Metrics, StepReport
+from focusmem.training.objective import Objective
+from focusmem.training.pathway import Look
+from focusmem.training.plots import plot_run
+from focusmem.training.prepared import Prepared, Preparer
+from focusmem.training.processes import Team
+from focusmem.training.run_states import RunStates
+from focusmem.training.schedule import learning_rate_at
+from focusmem.training.stage import LOSS_NAMES, Passage, Stage
+
+# These may change between a run and its continuation; all else must be as it was.
+_FREE_FIELDS = {"loop.num_workers", "loop.save_every_steps", "loop.log_every_steps", "loop.max_minutes"}
+
+
+class TrainingRun:
+    """Its state is the weights, the optimizer and `step`; that is what a save holds."""
+
+    def __init__(
+        self,
+        policy: MemoryPolicy,
+        stage: Stage,
+        config: LoopConfig,
+        folder: Path,
+        *,
+        team: Team,
+        num_steps: int,
+        look: Look | None,
+    ) -> None:
+        self.policy, self.stage, self.config, self.folder, self.team = policy, stage, config, folder, team
+        self.num_steps, self.step, self.is_late = num_steps, 0, False
+        self.device = policy.backbone.device
+        self.objective = Objective(policy, stage, config, look)
+        self.optimizer = _optimizer(self.objective, config, self.device)
+        self.metrics, self.states = Metrics(folder / "metrics.jsonl"), RunStates(folder / "states")
+
+    @property
+    def is_over(self) -> bool:
+        return self.is_late or self.step == self.num_steps
+
+    # Begin, or go on
+
+    def begin(self) -> None:
+        """Load the newest save of the folder, or make the first one."""
+        stored = self.states.newest()
+        self.team.wait()  # nobody writes before all have looked
+        if stored is not None:
+            self._check_same(stored.card)
+            tensors = stored.tensors(self.device)
+            own = self.policy.trained_state()
+            for name, tensor in own.items():
+                tensor.copy_(tensors["weights"][name])
+            self.optimizer.load_state_dict(tensors["optimizer"])
+            self.step = stored.step
+        if self.config.recomputes_blocks:
+            for backbone in {self.policy.backbone, self.policy.encoder.backbone}:
+                backbone.checkpoint_gradients()
+        self._module: torch.nn.Module = self.objective
+        if self.team.size > 1:
+            self._module = DistributedDataParallel(self.objective, gradient_as_bucket_view=True)
+        if self.team.is_first:
+            self.states.clear_partial()
+            self._write_description()
+            self.metrics.cut_after(self.step)
+            self.save()
+
+    def batches(self, data: TrainingData) -> Iterator[tuple[list[Prepared], float]]:
+        """This process's shares of each batch that is still to come."""
+        num_passes = self.config.num_passes
+        return prepared_batches(
+            data,
+            Preparer(self.policy, self.stage.needs),
+            range(self.step, self.num_steps),
+            shares=range(self.team.rank * num_passes, (self.team.rank + 1) * num_passes),
+            num_shares=self.team.size * num_passes,
+            num_workers=self.config.num_workers,
+            device=self.device,
+        )
+
+    # One step
+
+    def learn(self, shares: Sequence[Prepared], waited_s: float, *, is_late: bool) -> StepReport:
+        """Move the weights once. Numbers that are none stop the run before that."""
+        counts = self._counts(shares)
+        divisors = {name: 1.0 if name in self.stage.undivided else max(1.0, num) for name, num in counts.items()}
+        self.optimizer.zero_grad(set_to_none=True)
+        sums, passage = self._add_gradients(shares, divisors)
+        gradients = [parameter.grad for parameter in self.objective.parameters() if parameter.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        others = [*passage, sum(share.num_tokens for share in shares), is_late]
+        totals = self.team.total(torch.cat([sums, sums.new_tensor(others)]))
+        *numbers, gradient_norm = torch.cat([totals, norm[None].double()]).tolist()  # the one wait for the GPU
+        losses = {
+            name: numbers[place] / divisors[name]
+            for place, name in enumerate(LOSS_NAMES)
+            if self._weight(name) and counts[name]
+        }
+        self._check_finite(losses, gradient_norm)
+        torch.nn.utils.clip_grads_with_norm_(self.objective.parameters(), self.config.max_gradient_norm, norm)
+        rate = self._move()
+        losses["total"] = sum(self._weight(name) * value for name, value in losses.items())
+        *kept, num_tokens, num_late = map(round, numbers[len(LOSS_NAMES) :])
+        self.is_late = num_late > 0
+        return StepReport(self.step, losses, gradient_norm, rate, Passage(*kept), num_tokens, waited_s)
+
+    def _counts(self, shares: Sequence[Prepared]) -> dict[str, float]:
+        """Tokens, or blocks, that each loss is a sum over, in all processes together."""
+        own = [sum(share.counts[name] for share in shares) for name in LOSS_NAMES]
+        counts = torch.tensor(own, dtype=torch.float64)
+        if self.team.size > 1:
+            counts = self.team.total(counts.to(self.device))
+        return dict(zip(LOSS_NAMES, counts.tolist(), strict=True))
+
+    def _add_gradients(
+        self, shares: Sequence[Prepared], divisors: Mapping[str, float]
+    ) -> tuple[torch.Tensor, tuple[int, ...]]:
+        """Gradients of all shares; and the sum of each loss and the gate's decisions in those of this process."""
+        # DDP takes the mean over processes, and the sum is wanted.
+        scales = {name: self._weight(name) * self.team.size / divisors[name] for name in LOSS_NAMES}
+        sums = torch.zeros(len(LOSS_NAMES), dtype=torch.float64, device=self.device)
+        passages = [astuple(Passage())]
+        for number, share in enumerate(shares):
+            with self._exchange(is_last=number == len(shares) - 1):
+                total, losses = self._module(share, scales, self._generator(number))
+                total.backward()
+            for name, value in losses.sums.items():
+                sums[LOSS_NAMES.index(name)] += value.detach()
+            passages.append(astuple(losses.passage))
+        return sums, tuple(map(sum, zip(*passages, strict=True)))
+
+    def _exchange(self, *, is_last: bool) -> AbstractContextManager[None]:
+        """Processes exchange gradients once, when all passes have added theirs."""
+        if isinstance(self._module, DistributedDataParallel) and not is_last:
+            return self._module.no_sync()
+        return nullcontext()
+
+    def _weight(self, name: str) -> float:
+        return self.stage.weights.get(name, 0.0)
+
+    def _generator(self, number: int) -> torch.Generator:
+        """Random numbers of one share of this step: dropout's, and the gate's."""
+        share = self.team.rank * self.config.num_passes + number
+        torch.manual_seed(derive_seed(self.config.seed, "dropout", self.step, share))
+        generator = torch.Generator(self.device)
+        return generator.manual_seed(derive_seed(self.config.seed, "gate", self.step, share))
+
+    def _check_finite(self, losses: Mapping[str, float], gradient_norm: float) -> None:
+        wrong = [f"the {name} loss is {value}" for name, value in losses.items() if not math.isfinite(value)]
+        if not wrong and not math.isfinite(gradient_norm):
+            named = self.objective.parts.named_parameters()
+            first = next((name for name, one in named if one.grad is not None and not one.grad.isfinite().all()), "?")
+            wrong = [f"the gradient norm is {gradient_norm} (first in {first})"]
+        if wrong:
+            raise TrainingError(
+                f"At step {self.step + 1}, {' and '.join(wrong)}. This step changed nothing; the last good save is in "
+                f"{self.states.folder}. Look at batch {self.step}, or begin again with a lower learning rate."
+            )
+
+    def _move(self) -> float:
+        rate = learning_rate_at(
+            self.step,
+            num_steps=self.num_steps,
+            peak=self.config.learning_rate,
+            warmup_share=self.config.warmup_share,
+        )
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.step += 1
+        return rate
+
+    # Reports and saves
+
+    def record(self, report: StepReport) -> None:
+        """Write down a step, and now and then a save."""
+        if not self.team.is_first:
+            return
+        self.metrics.add(report)
+        is_due = self.step % self.config.save_every_steps == 0
+        if is_due or self.step % self.config.log_every_steps == 0:
+            self.metrics.write(self.device)
+        if is_due:
+            self.save()
+
+    def save(self) -> None:
+        """The state, and pictures of the way there."""
+        card = {
+            "config": self.settings(),
+            "policy_backbone": asdict(self.policy.backbone.identity()),
+            "encoder_backbone": asdict(self.policy.encoder.backbone.identity()),
+        }
+        tensors = {"weights": self.policy.trained_state(), "optimizer": self.optimizer.state_dict()}
+        if self.states.save(self.step, tensors, card):
+            plot_run(self.folder, title=self.stage.name)
+
+    def end(self) -> None:
+        """Save what was reached; a finished run also leaves its memory."""
+        if self.team.is_first:
+            self.metrics.write(self.device)
+            self.save()
+            if self.step == self.num_steps:
+                notes = {"stage": self.stage.name, "num_steps": self.step, "config": self.settings()}
+                Checkpoint.save(self.policy, self.folder / "memory", notes=notes, replace=True)
+        self.team.wait()
+
+    def settings(self) -> dict[str, Any]:
+        """Every setting of the run, defaults included, as plain values."""
+        return {
+            "stage": {"name": self.stage.name, **self.stage.settings()},
+            "loop": json.loads(json.dumps(asdict(self.config))) | {"num_steps": self.num_steps},
+            "memory": json.loads(json.dumps(config_to_dict(self.policy.config))),
+        }
+
+    def _check_same(self, card: Mapping[str, Any]) -> None:
+        """Refuse to go on with other settings or another backbone."""
+        before, now = _flat(card["config"]), _flat(self.settings())
+        for name in sorted((before.keys() | now.keys()) - _FREE_FIELDS):
+            if before.get(name) != now.get(name):
+                raise CheckpointError(
+                    f"The run in {self.folder} has {name} = {before.get(name)}, but this one asks for {now.get(name)}. "
+                    "Go on with the same config, or train in another folder."
+                )
+        for use, backbone in (("policy", self.policy.backbone), ("encoder", self.policy.encoder.backbone)):
+            stored, own = card[f"{use}_backbone"], asdict(backbone.identity())
+            if any(stored[part] != own[part] for part in ("architecture", "weights")):
+                raise CheckpointError(
+                    f"The run in {self.folder} was begun with the {use} backbone '{stored['name']}', and "
+                    f"'{own['name']}' is another one. Go on with the very same backbone."
+                )
+
+    def _write_description(self) -> None:
+        name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
+        environment = collect_environment({"training": self.config.seed}, {"accelerator": name})
+        write_whole(self.folder / "config.json", json.dumps(self.settings(), indent=2).encode())
+        write_whole(self.folder / "environment.json", dump_record(environment))
+
+
+def _optimizer(objective: Objective, config: LoopConfig, device: torch.device) -> torch.optim.Optimizer:
+    parameters = list(objective.parameters())
+    groups = [
+        {"params": [one for one in parameters if one.ndim > 1], "weight_decay": config.weight_decay},
+        {"params": [one for one in parameters if one.ndim <= 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=device.type == "cuda")
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat

@@ -1,0 +1,83 @@
+"""Batches made of whole stretches of trajectories: decisions of one trajectory share most of their items."""
+
+import random
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from focusmem.errors import ConfigError
+from focusmem.seeds import derive_seed
+from focusmem.training.batch import TrainingBatch
+
+
+class TrajectorySource(Protocol):
+    """Trajectories by number, each with as many decisions as its steps that are learnt from."""
+
+    @property
+    def num_trajectories(self) -> int: ...
+
+    def num_decisions(self, trajectory: int) -> int: ...
+
+    def decisions(self, trajectory: int, numbers: tuple[int, ...]) -> TrainingBatch:
+        """These decisions of one trajectory, in this order, with the items they use."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchingConfig:
+    num_decisions: int = 32
+    """Per batch, over all processes."""
+    max_per_trajectory: int = 8
+    """Decisions of one trajectory that go into a batch together. More share more work, fewer differ more."""
+    num_epochs: int = 1
+    """How often each decision is learnt from."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("num_decisions", "max_per_trajectory", "num_epochs"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"BatchingConfig.{name} is {getattr(self, name)}; it must be at least 1.")
+
+
+@dataclass(frozen=True)
+class TrajectoryBatches:
+    """Every decision once per epoch, in an order that follows from the seed; what does not fill a batch is left out."""
+
+    source: TrajectorySource
+    config: BatchingConfig = BatchingConfig()
+
+    @property
+    def num_batches(self) -> int:
+        return len(self._order) // self.config.num_decisions
+
+    def batch(self, number: int) -> TrainingBatch:
+        size = self.config.num_decisions
+        chosen = self._order[number * size : (number + 1) * size]
+        stretches: dict[int, list[int]] = {}
+        for trajectory, decision in chosen:
+            stretches.setdefault(trajectory, []).append(decision)
+        return TrainingBatch.merged(
+            self.source.decisions(trajectory, tuple(decisions)) for trajectory, decisions in stretches.items()
+        )
+
+    @cached_property
+    def _order(self) -> list[tuple[int, int]]:
+        """All decisions as (trajectory, decision), stretch by stretch."""
+        order: list[tuple[int, int]] = []
+        for epoch in range(self.config.num_epochs):
+            rng = random.Random(derive_seed(self.config.seed, "order", epoch))
+            stretches = [
+                stretch for trajectory in range(self.source.num_trajectories) for stretch in self._cut(trajectory, rng)
+            ]
+            rng.shuffle(stretches)
+            order += [one for stretch in stretches for one in stretch]
+        return order
+
+    def _cut(self, trajectory: int, rng: random.Random) -> list[list[tuple[int, int]]]:
+        numbers = list(range(self.source.num_decisions(trajectory)))
+        rng.shuffle(numbers)
+        size = self.config.max_per_trajectory
+        return [
+            [(trajectory, number) for number in sorted(numbers[start : start + size])]
+            for start in range(0, len(numbers), size)
+        ]

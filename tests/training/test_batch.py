@@ -1,0 +1,168 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from focusmem.errors import ConfigError, RecordError
+from focusmem.training.batch import Decision, ItemUse, Pixels, TrainingBatch, TrainingItem
+from focusmem.training.prepared import Needs, Preparer
+from focusmem.training.stage_a import StageA
+from focusmem.training.stage_b import StageB, StageBConfig
+from focusmem.training.trajectory_batches import BatchingConfig, TrajectoryBatches
+from toys import decision, evidence
+from training.samples import learnt_from, make_batch, make_item, make_memory_policy, open_gate
+
+
+def every_use_apart(batch: TrainingBatch) -> TrainingBatch:
+    """Each use with an item of its own. A lesson stays with the first copy, so that it counts once."""
+    items = list(batch.items)
+    seen: set[int] = set()
+    decisions = []
+    for one in batch.decisions:
+        uses = []
+        for use in one.uses:
+            if use.item in seen:
+                items.append(replace(batch.items[use.item], lesson=None))
+                use = replace(use, item=len(items) - 1)
+            seen.add(use.item)
+            uses.append(use)
+        decisions.append(replace(one, uses=tuple(uses)))
+    return TrainingBatch(items=tuple(items), decisions=tuple(decisions))
+
+
+STAGES = [StageA(), StageB(), StageB(StageBConfig(is_gated=False)), StageB(StageBConfig(is_dynamic=False))]
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=["fixed", "dynamic and gated", "dynamic", "fixed and gated"])
+@pytest.mark.parametrize("max_group_tokens", [65_536, 500])
+def test_sharing_items_equals_encoding_every_use_separately(stage, max_group_tokens):
+    policy = open_gate(make_memory_policy())
+    batch = make_batch()
+    losses, gradients = learnt_from(policy, stage, batch, max_group_tokens=max_group_tokens)
+    apart_losses, apart_gradients = learnt_from(policy, stage, every_use_apart(batch))
+    assert losses == pytest.approx(apart_losses, rel=1e-5)
+    torch.testing.assert_close(gradients, apart_gradients, rtol=1e-3, atol=1e-6)
+    assert all(gradient.abs().sum() > 0 for name, gradient in gradients.items() if "gate" not in name)
+
+
+@pytest.mark.parametrize("stage", STAGES[:3], ids=["fixed", "dynamic and gated", "dynamic"])
+@pytest.mark.parametrize("num_shares", [2, 3, 6])
+def test_shares_add_up_to_the_whole(stage, num_shares):
+    """More shares than decisions included: some are empty then."""
+    policy = open_gate(make_memory_policy())
+    losses, gradients = learnt_from(policy, stage, make_batch())
+    in_shares, of_shares = learnt_from(policy, stage, make_batch(), num_shares=num_shares)
+    assert in_shares == pytest.approx(losses, rel=1e-5)
+    torch.testing.assert_close(of_shares, gradients, rtol=1e-3, atol=1e-6)
+
+
+def test_a_share_holds_what_it_needs_and_each_lesson_once():
+    batch = make_batch()
+    shares = [batch.share(number, 2) for number in range(2)]
+    assert [len(share.decisions) for share in shares] == [2, 2]
+    assert [[item.item_id for item in share.items] for share in shares] == [
+        ["episodic-0", "working-1", "working-4"],
+        ["episodic-0", "working-1", "episodic-2", "episodic-3"],
+    ]
+    taught = [item.item_id for share in shares for item in share.items if item.lesson is not None]
+    assert sorted(taught) == sorted(item.item_id for item in batch.items if item.lesson is not None)
+    for share in shares:
+        for one in share.decisions:
+            whole = batch.decisions[batch.decisions.index(next(d for d in batch.decisions if d.prompt == one.prompt))]
+            mine = [(share.items[use.item].item_id, use.rank, use.is_negative) for use in one.uses]
+            assert mine == [(batch.items[use.item].item_id, use.rank, use.is_negative) for use in whole.uses]
+
+
+def test_merging_joins_items_with_the_same_content():
+    one, two = make_batch(0), make_batch(0)
+    plain = replace(two, items=tuple(replace(item, item_id="again", lesson=None) for item in two.items))
+    merged = TrainingBatch.merged([plain, one, make_batch(1)])
+    assert len(merged.items) == 10
+    assert len(merged.decisions) == 12
+    assert merged.items[0].lesson is not None, "the copy that was taught is kept"
+    assert merged.decisions[0].uses == merged.decisions[4].uses
+    assert merged.items[merged.decisions[8].uses[0].item].digest == make_batch(1).items[0].digest
+
+
+def test_the_digest_follows_role_and_content_alone():
+    item = make_item(0)
+    assert replace(item, item_id="other", lesson=None).digest == item.digest
+    assert make_item(0, role="working").digest != item.digest
+    assert make_item(1).digest != item.digest
+
+
+def test_wrong_input_is_refused_with_a_sentence():
+    with pytest.raises(ConfigError, match="item 'x' is empty"):
+        TrainingItem(item_id="x", role="episodic", prompt=())
+    with pytest.raises(ConfigError, match="role is 'semantic'"):
+        TrainingItem(item_id="x", role="semantic", prompt=evidence(0))
+    with pytest.raises(ConfigError, match="Decision 0 of a TrainingBatch uses item 3; there are 1 items"):
+        TrainingBatch(items=(make_item(0),), decisions=(Decision(prompt=decision(0), reply="", uses=(ItemUse(3, 0),)),))
+    with pytest.raises(RecordError, match=r"no item with a lesson.*Teacher.prepare"):
+        learnt_from(make_memory_policy(), StageA(), make_batch(has_lessons=False))
+
+
+def test_only_what_a_stage_needs_is_prepared():
+    policy, batch = make_memory_policy(), make_batch()
+    [bare] = Preparer(policy, Needs()).shares(batch, [0], 1)
+    assert bare.questions.num_rows == 0
+    assert bare.counts["gate"] == 0
+    assert len(bare.item_of_use) == 6
+    [full] = Preparer(policy, Needs(negatives=True, semantic=True, functional=True)).shares(batch, [0], 1)
+    assert full.num_descriptions == 4
+    assert full.counts["gate"] == 2
+    assert (
+        full.counts["semantic"]
+        == full.teacher_MD.shape[0]
+        == sum(len(item.lesson.description.ids) for item in batch.items if item.lesson)
+    )
+    num_pairs = sum(len(item.lesson.functional) for item in batch.items if item.lesson)
+    assert full.questions.num_rows == full.num_descriptions + num_pairs
+
+
+def test_pixels_travel_with_the_share_that_shows_them():
+    policy, batch = make_memory_policy(), make_batch()
+    shown = batch.decisions[0].prompt[-1].parts[0].digest
+    pixels = Pixels(("unknown", shown), torch.zeros(2, 64, 128, 3, dtype=torch.uint8))
+    first, second = Preparer(policy, Needs()).shares(replace(batch, pixels=pixels), [0, 1], 2)
+    assert first.pixels.digests == (shown,)
+    assert first.pixels.pixels_NHWC.shape == (1, 64, 128, 3)
+    assert second.pixels.digests == ()
+
+
+class Source:
+    """Trajectories of 5, 6, 7 ... decisions, of which each uses the trajectory's one item."""
+
+    num_trajectories = 6
+
+    def num_decisions(self, trajectory):
+        return 5 + trajectory
+
+    def decisions(self, trajectory, numbers):
+        made = [
+            Decision(prompt=decision(100 * trajectory + number), reply="", uses=(ItemUse(0, 0),)) for number in numbers
+        ]
+        return TrainingBatch(items=(make_item(trajectory, has_lesson=False),), decisions=tuple(made))
+
+
+def test_batches_by_trajectory_hold_each_decision_once_per_epoch():
+    data = TrajectoryBatches(Source(), BatchingConfig(num_decisions=9, max_per_trajectory=4, num_epochs=2, seed=3))
+    total = 2 * sum(5 + trajectory for trajectory in range(6))
+    assert data.num_batches == total // 9
+    batches = [data.batch(number) for number in range(data.num_batches)]
+    prompts = [one.prompt for batch in batches for one in batch.decisions]
+    assert all(len(batch.decisions) == 9 for batch in batches)
+    assert max(prompts.count(prompt) for prompt in prompts) == 2
+    assert all(len(batch.items) <= 4 for batch in batches), "few trajectories, and so few items, per batch"
+
+
+def test_batches_by_trajectory_come_again_by_number():
+    one, two = (TrajectoryBatches(Source(), BatchingConfig(num_decisions=9, seed=3)) for _ in range(2))
+    other = TrajectoryBatches(Source(), BatchingConfig(num_decisions=9, seed=4))
+    assert one.batch(2) == two.batch(2)
+    assert one.batch(2) != other.batch(2)
+
+
+def test_batching_config_names_the_field():
+    with pytest.raises(ConfigError, match=r"BatchingConfig.num_decisions is 0"):
+        BatchingConfig(num_decisions=0)

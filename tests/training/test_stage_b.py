@@ -1,0 +1,138 @@
+import pytest
+import torch
+
+from focusmem.errors import CheckpointError, ConfigError
+from focusmem.model.backbone import Backbone
+from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.policy import MemoryPolicy
+from focusmem.training.pathway import embed
+from focusmem.training.prepared import Preparer
+from focusmem.training.stage_a import StageA, StageAConfig, train_stage_a
+from focusmem.training.stage_b import StageB, StageBConfig, train_stage_b
+from toys import make_config
+from training.samples import learnt_from, make_batch, make_data, make_loop, make_memory_policy, open_gate, weights_of
+
+
+def losses_of(policy, stage, *, seed=0):
+    [share] = Preparer(policy, stage.needs).shares(make_batch(), [0], 1)
+    generator = torch.Generator().manual_seed(seed)
+    return stage.losses(policy, share, embed(policy, share), max_tokens=65_536, generator=generator)
+
+
+def test_gate_loss_moves_the_gate_alone():
+    """Of all the weights it could reach, through blocks and state, only the gate's own get a gradient."""
+    policy = make_memory_policy().train()
+    losses_of(policy, StageB()).sums["gate"].backward()
+    assert all(parameter.grad is not None for parameter in policy.gate.parameters())
+    assert policy.gate.out.bias.grad.abs() > 0
+    for name in ("encoder", "compressor", "readout"):
+        assert all(parameter.grad is None for parameter in policy.trained_parts()[name].parameters()), name
+
+
+def test_gate_loss_is_that_of_the_misleading_blocks():
+    policy = open_gate(make_memory_policy()).train()
+    assert losses_of(policy, StageB()).sums["gate"].item() == pytest.approx(2 * 30, rel=0.05)
+    torch.nn.init.constant_(policy.gate.out.bias, -30.0)
+    assert losses_of(policy, StageB()).sums["gate"].item() == pytest.approx(0, abs=1e-3)
+
+
+def test_action_loss_reaches_the_gate_through_kept_blocks():
+    policy = make_memory_policy().train()
+    torch.nn.init.constant_(policy.gate.out.bias, 0.5)
+    losses_of(policy, StageB(), seed=2).sums["action"].backward()
+    for name, part in policy.trained_parts().items():
+        assert any(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in part.parameters()), (
+            name
+        )
+
+
+@torch.no_grad()
+def test_without_residual_and_gate_it_is_stage_a():
+    """A fresh adapter answers zero, so stage B begins where stage A ended."""
+    policy = make_memory_policy(is_trained=False).train()
+    dynamic = losses_of(policy, StageB(StageBConfig(is_gated=False))).sums["action"]
+    fixed = losses_of(policy, StageA(StageAConfig(content_weight=0))).sums["action"]
+    torch.testing.assert_close(dynamic, fixed, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_passage_tells_ordinary_from_misleading():
+    policy = open_gate(make_memory_policy()).train()
+    passage = losses_of(policy, StageB()).passage
+    assert (passage.num_ordinary, passage.num_ordinary_kept) == (6, 6)
+    assert (passage.num_negative, passage.num_negative_kept) == (2, 2)
+    torch.nn.init.constant_(policy.gate.out.bias, -30.0)
+    passage = losses_of(policy, StageB()).passage
+    assert (passage.num_ordinary_kept, passage.num_negative_kept) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("config", "parts"),
+    [
+        (StageBConfig(), {"encoder", "compressor", "readout", "gate"}),
+        (StageBConfig(is_gated=False), {"encoder", "compressor", "readout"}),
+        (StageBConfig(is_dynamic=False), {"encoder", "compressor", "gate"}),
+    ],
+)
+def test_trains_all_parts_that_take_part(config, parts):
+    _, gradients = learnt_from(make_memory_policy(), StageB(config), make_batch())
+    assert {name.split(".")[1] for name in gradients} == parts
+
+
+@torch.no_grad()
+def test_misleading_items_are_left_out_where_nothing_could_reject_them():
+    policy = make_memory_policy().train()
+    stage = StageB(StageBConfig(is_gated=False))
+    [share] = Preparer(policy, stage.needs).shares(make_batch(), [0], 1)
+    assert not any(share.is_negative)
+    assert share.items.num_rows == 3, "neither the misleading item is read nor the one that is only to be described"
+
+
+@pytest.fixture(scope="module")
+def stage_a(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("a")
+    policy = make_memory_policy(is_trained=False)
+    result = train_stage_a(policy, make_data(2), folder, loop=make_loop())
+    return result.memory, weights_of(policy)
+
+
+def test_begins_with_stage_a_and_trains_everything(stage_a, tmp_path):
+    start, weights = stage_a
+    policy = make_memory_policy(is_trained=False, seed=5)
+    result = train_stage_b(policy, make_data(2), tmp_path, start=start, loop=make_loop())
+    after = policy.trained_state()
+    assert result.is_finished
+    for part in policy.trained_parts():
+        names = [name for name in after if name.startswith(part)]
+        moved = [name for name in names if not torch.equal(after[name], weights[name])]
+        assert moved, part
+        assert all((after[name] - weights[name]).abs().max() < 0.01 for name in names), "it began there"
+    stored = Checkpoint.open(result.memory)
+    assert stored.notes["stage"] == "stage_b"
+    assert stored.notes["config"]["stage"]["start_sha256"] == Checkpoint.open(start).weights_sha256
+
+
+def test_begins_with_nothing_else(stage_a, tmp_path):
+    policy = make_memory_policy()
+    Checkpoint.save(policy, tmp_path / "other", notes={"stage": "stage_b"})
+    with pytest.raises(CheckpointError, match=r"from stage A, but .* was left by 'stage_b'"):
+        train_stage_b(policy, make_data(1), tmp_path / "run", start=tmp_path / "other")
+    other = MemoryPolicy(Backbone.toy(num_layers=2, seed=9), make_memory_policy().config)
+    with pytest.raises(CheckpointError, match="same architecture but other weights"):
+        train_stage_b(other, make_data(1), tmp_path / "run", start=stage_a[0])
+    wrong = MemoryPolicy(Backbone.toy(num_layers=2), make_config())
+    with pytest.raises(CheckpointError, match=r"compressor\.num_refinements"):
+        train_stage_b(wrong, make_data(1), tmp_path / "run", start=stage_a[0])
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"gate_weight": -0.1}, "gate_weight"),
+        ({"reduction": "max"}, "reduction"),
+        ({"is_dynamic": False, "is_gated": False}, "is_dynamic and is_gated"),
+    ],
+)
+def test_config_names_the_field(values, message):
+    with pytest.raises(ConfigError, match=message):
+        StageBConfig(**values)

@@ -1,0 +1,109 @@
+import random
+
+import pytest
+import torch
+
+from focusmem.errors import ConfigError
+from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.injection import Place
+from focusmem.training.threshold import (
+    GateScores,
+    ThresholdChoice,
+    area_under_curve,
+    choose_threshold,
+    gate_scores,
+    write_threshold,
+)
+from training.samples import make_batch, make_data, make_memory_policy
+
+
+def drawn(seed: int, *, digits: int) -> tuple[list[float], list[float]]:
+    """Scores of two kinds that overlap; few digits make many ties."""
+    rng = random.Random(seed)
+    right = [round(rng.betavariate(4, 2), digits) for _ in range(rng.randrange(1, 40))]
+    return right, [round(rng.betavariate(2, 3), digits) for _ in range(rng.randrange(1, 40))]
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("digits", [1, 2, 9])
+def test_area_is_the_share_of_pairs_in_the_right_order(seed, digits):
+    right, misleading = drawn(seed, digits=digits)
+    pairs = [(one > other) + 0.5 * (one == other) for one in right for other in misleading]
+    assert area_under_curve(right, misleading) == pytest.approx(sum(pairs) / len(pairs), abs=1e-12)
+
+
+def accuracy(scores: GateScores, threshold: float) -> float:
+    kept = sum(value > threshold for value in scores.right) / len(scores.right)
+    dropped = sum(value <= threshold for value in scores.misleading) / len(scores.misleading)
+    return (kept + dropped) / 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("digits", [1, 9])
+def test_no_threshold_is_better_than_the_chosen_one(seed, digits):
+    scores = GateScores(*map(tuple, drawn(seed, digits=digits)))
+    choice = choose_threshold(scores)
+    values = {0.0, 1.0, *scores.right, *scores.misleading}
+    assert 0 < choice.threshold < 1
+    assert choice.balanced_accuracy == pytest.approx(accuracy(scores, choice.threshold))
+    assert choice.balanced_accuracy == pytest.approx(max(accuracy(scores, value) for value in values))
+    assert choice.right_passage == pytest.approx(
+        sum(value > choice.threshold for value in scores.right) / len(scores.right)
+    )
+    assert choice.misleading_passage == pytest.approx(
+        sum(value > choice.threshold for value in scores.misleading) / len(scores.misleading)
+    )
+
+
+def test_stands_in_the_middle_of_the_widest_gap():
+    choice = choose_threshold(GateScores((0.7, 0.9), (0.1, 0.3)))
+    assert choice == ThresholdChoice(0.5, 1.0, 1.0, 0.0, 1.0, 2, 2)
+
+
+def test_a_share_of_right_blocks_can_be_demanded():
+    scores = GateScores((0.2, 0.8, 0.8, 0.8), (0.4, 0.5, 0.5, 0.9))
+    assert choose_threshold(scores).right_passage == 0.75
+    assert choose_threshold(scores, min_right_passage=0.9).right_passage == 1.0
+    with pytest.raises(ConfigError, match="No threshold lets in"):
+        choose_threshold(GateScores((0.0, 0.5), (0.2,)), min_right_passage=1.0)
+
+
+@pytest.mark.parametrize(
+    ("right", "misleading", "message"),
+    [((), (0.5,), "any right"), ((0.5,), (), "any misleading"), ((1.5,), (0.5,), "between 0 and 1")],
+)
+def test_wrong_scores_are_refused(right, misleading, message):
+    with pytest.raises(ConfigError, match=message):
+        choose_threshold(GateScores(right, misleading))
+    with pytest.raises(ConfigError, match="min_right_passage"):
+        choose_threshold(GateScores((0.5,), (0.4,)), min_right_passage=2.0)
+
+
+@torch.no_grad()
+def test_scores_are_the_gates_own_for_every_use():
+    policy = make_memory_policy()
+    torch.nn.init.normal_(policy.gate.out.weight)
+    scores = gate_scores(policy, make_data(2))
+    assert (len(scores.right), len(scores.misleading)) == (12, 4)
+    batch = make_batch(1)
+    expected = {False: [], True: []}
+    for one in batch.decisions:
+        rows = policy.embed([one.prompt])
+        for use in one.uses:
+            [item] = policy.encode([batch.items[use.item].prompt])
+            role = int(batch.items[use.item].role == "working")
+            place = Place(0, role, 0)
+            trust = policy.remember(rows, [item], [place]).trust
+            expected[use.is_negative].append(trust.logits_N.sigmoid().item())
+    assert sorted(scores.right[6:]) == pytest.approx(sorted(expected[False]), rel=1e-3)
+    assert sorted(scores.misleading[2:]) == pytest.approx(sorted(expected[True]), rel=1e-3)
+
+
+def test_the_choice_goes_into_the_checkpoint(tmp_path):
+    Checkpoint.save(make_memory_policy(), tmp_path / "memory", notes={"stage": "stage_b"})
+    choice = choose_threshold(GateScores((0.7, 0.9), (0.1, 0.3)))
+    write_threshold(tmp_path / "memory", choice)
+    stored = Checkpoint.open(tmp_path / "memory")
+    assert stored.config.gate.threshold == 0.5
+    assert stored.notes["threshold"]["auc"] == 1.0
+    assert stored.notes["stage"] == "stage_b"
