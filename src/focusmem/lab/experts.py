@@ -5,7 +5,7 @@ remember.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from focusmem.lab.rollout import Rollout, RolloutStep, is_sensible, roll_out
 from focusmem.lab.solvers import Solver
@@ -13,7 +13,6 @@ from focusmem.lab.tasks import KINDS, NUM_SITES, make_task
 from focusmem.lab.world import World
 from focusmem.schemas import Screenshot, Step, StoredTrajectory, Trajectory
 from focusmem.seeds import derive_seed
-from collections.abc import Callable
 
 VISITS = (0, 1, 2, 3, 3, 4, 5, 6)
 """How many trajectories a site may have; one of these numbers, by chance."""

@@ -43,7 +43,8 @@ class StoredScreenshots(Mapping[str, Screenshot]):
 @dataclass(frozen=True, slots=True)
 class StoredTrajectory:
     trajectory: Trajectory
-    screenshots: StoredScreenshots
+    screenshots: Mapping[str, Screenshot]
+    """By digest; more of them than the trajectory refers to do no harm."""
 
 
 def save_trajectory(

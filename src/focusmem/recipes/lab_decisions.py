@@ -1,0 +1,219 @@
+"""What memory learns from in the laboratory: an expert's decisions, with what a memory would hold at each of them.
+
+Nothing is stored: prompts carry placeholders for screenshots, and a batch's pixels are drawn last, each picture once.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from focusmem.agent.prompt import NUM_RECENT
+from focusmem.errors import ConfigError
+from focusmem.evidence import CHUNK_EVENTS, episodic_items, working_items
+from focusmem.lab.corpus import Corpus, placeholder
+from focusmem.lab.experts import as_trajectory, expert_rollouts
+from focusmem.lab.rollout import Rollout, RolloutStep, is_sensible, roll_out
+from focusmem.lab.session import PageSession
+from focusmem.lab.solvers import Solver
+from focusmem.lab.tasks import KINDS, NUM_SITES, LabTask, Use, make_task
+from focusmem.lab.world import World
+from focusmem.model.chat import ChatTokenizer
+from focusmem.schemas import EvidenceItem, Screenshot, Step, Trajectory, action_to_json
+from focusmem.seeds import derive_seed
+from focusmem.training.batch import Decision, ItemUse, Pixels, TrainingBatch, TrainingItem
+from focusmem.training.lessons import LessonStore
+from focusmem.training.trajectory_batches import TrajectoryBatches
+
+NUM_EPISODIC = 3
+
+
+class Recall(Protocol):
+    """Finds trajectories of a bank for a moment of an episode."""
+
+    def __call__(self, rollout: Rollout, at: int) -> Sequence[tuple[int, float]]:
+        """Places in the bank and scores, the best first."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabDecisionsConfig:
+    split: str = "m"
+    use: Use = "memory"
+    num_trajectories: int = 2000
+    """Expert episodes to learn from."""
+    num_bank_sites: int | None = None
+    """Sites whose trajectories are in the bank; None: all of the split."""
+    negative_share: float = 0.5
+    """Of decisions, how many get a trajectory from elsewhere put in to mislead."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.split not in NUM_SITES:
+            raise ConfigError(f"LabDecisionsConfig.split is '{self.split}'; choose one of {', '.join(NUM_SITES)}.")
+        if self.num_trajectories < 1:
+            raise ConfigError(f"LabDecisionsConfig.num_trajectories is {self.num_trajectories}; it must be at least 1.")
+        if not 0 <= self.negative_share <= 1:
+            raise ConfigError(f"LabDecisionsConfig.negative_share is {self.negative_share}; it must be in [0, 1].")
+
+
+class SiteFirst:
+    """A stand-in for a good retriever: trajectories of the same site in an order of chance, then of any other."""
+
+    def __init__(self, bank: "LabBank", *, seed: int = 0) -> None:
+        self.bank, self.seed = bank, seed
+
+    def __call__(self, rollout: Rollout, at: int) -> Sequence[tuple[int, float]]:
+        rng = random.Random(derive_seed(self.seed, "recall", rollout.task.task.task_id))
+        places = list(range(len(self.bank.rollouts)))
+        own = [place for place in places if self.bank.rollouts[place].task.site_id == rollout.task.site_id]
+        others = rng.sample(places, min(NUM_EPISODIC, len(places)))
+        chosen = dict.fromkeys([*rng.sample(own, len(own)), *others])
+        return [(place, 1.0 - 0.1 * rank) for rank, place in enumerate(chosen)][:NUM_EPISODIC]
+
+
+class LabBank:
+    """The experts' trajectories of a split, held in memory without pixels."""
+
+    def __init__(self, world: World, split: str, *, num_sites: int | None = None) -> None:
+        self.rollouts = list(expert_rollouts(world, split, num_sites=num_sites))
+        self.trajectories: list[Trajectory] = [as_trajectory(one, placeholder).trajectory for one in self.rollouts]
+        if not self.rollouts:
+            raise ConfigError(f"The bank of split '{split}' is empty; give it more sites.")
+
+
+class LabDecisions:
+    """A `TrajectorySource`: trajectories by number, decisions by step."""
+
+    def __init__(
+        self,
+        world: World,
+        chat: ChatTokenizer,
+        bank: LabBank,
+        recall: Recall,
+        config: LabDecisionsConfig | None = None,
+        *,
+        lessons: LessonStore | None = None,
+    ) -> None:
+        self.world, self.bank, self.recall, self.lessons = world, bank, recall, lessons
+        self.config = config or LabDecisionsConfig()
+        self.corpus = Corpus(world, chat, split=self.config.split, num_sites=NUM_SITES[self.config.split])
+        self._views: dict[str, RolloutStep] = {}
+        self._rollout = lru_cache(maxsize=512)(self._make_rollout)
+
+    @property
+    def num_trajectories(self) -> int:
+        return self.config.num_trajectories
+
+    def num_decisions(self, trajectory: int) -> int:
+        return len(self._rollout(trajectory).steps)
+
+    def decisions(self, trajectory: int, numbers: tuple[int, ...]) -> TrainingBatch:
+        rollout = self._rollout(trajectory)
+        items: dict[str, TrainingItem] = {}
+        decisions = []
+        for at in numbers:
+            uses = []
+            for item, is_negative in self._evidence(rollout, at):
+                one = self._training_item(item)
+                place = list(items).index(one.digest) if one.digest in items else len(items)
+                items.setdefault(one.digest, one)
+                uses.append(ItemUse(place, item.rank, is_negative))
+            prompt = self.corpus.prompt_at(rollout.task, rollout.steps, at)
+            self._note_views(rollout.steps[max(0, at - NUM_RECENT) : at + 1])
+            reply = action_to_json(rollout.steps[at].action)
+            decisions.append(Decision(prompt=prompt, reply=reply, uses=tuple(uses)))
+        return TrainingBatch(items=tuple(items.values()), decisions=tuple(decisions))
+
+    def drawn(self, batch: TrainingBatch) -> TrainingBatch:
+        """The batch with the pixels of all its screenshots, each once."""
+        prompts = [*(item.prompt for item in batch.items), *(one.prompt for one in batch.decisions)]
+        shown = {
+            part.digest: None
+            for prompt in prompts
+            for turn in prompt
+            for part in turn.parts
+            if isinstance(part, Screenshot)
+        }
+        pixels = [self._pixels(self._views[digest]) for digest in shown]
+        return replace(batch, pixels=Pixels(tuple(shown), torch.from_numpy(np.stack(pixels))))
+
+    # What a memory would hold
+
+    def _evidence(self, rollout: Rollout, at: int) -> list[tuple[EvidenceItem, bool]]:
+        found = [(place, score) for place, score in self.recall(rollout, at)][:NUM_EPISODIC]
+        negative = self._negative(rollout, at)
+        if negative is not None:  # in place of the last, so that there are never more than at acting
+            found = [*found[: NUM_EPISODIC - 1], (negative, 0.0)]
+        trajectories = [(self.bank.trajectories[place], score) for place, score in found]
+        for place, _ in found:
+            self._note_views(self.bank.rollouts[place].steps)
+        episodic = episodic_items(trajectories)
+        own = as_trajectory(rollout, placeholder).trajectory
+        working = working_items(own.steps[:at], instruction=own.instruction, num_recent=NUM_RECENT)
+        self._note_views(rollout.steps[:at])
+        last = len(episodic) - 1
+        flagged = [(item, negative is not None and item.rank == last) for item in episodic]
+        return [*flagged, *((item, False) for item in working)]
+
+    def _negative(self, rollout: Rollout, at: int) -> int | None:
+        """A trajectory of another site of the same family: alike, and wrong."""
+        rng = random.Random(derive_seed(self.config.seed, "negative", rollout.task.task.task_id, at))
+        if rng.random() >= self.config.negative_share:
+            return None
+        site = self.world.site(rollout.task.site_id)
+        others = [
+            place
+            for place, one in enumerate(self.bank.rollouts)
+            if one.task.site_id != site.site_id and self.world.site(one.task.site_id).family == site.family
+        ]
+        return rng.choice(others) if others else None
+
+    def _training_item(self, item: EvidenceItem) -> TrainingItem:
+        prompt = self.corpus.texts.serialise(item, {step.screenshot.sha256: _stand_in(step) for step in item.steps})
+        name = item.trajectory_id or item.item_id
+        made = TrainingItem(item_id=name, role=item.role, prompt=prompt)
+        is_taught = item.role == "episodic" or len(item.steps) == CHUNK_EVENTS
+        if self.lessons is None or not is_taught:
+            return made
+        return replace(made, lesson=self.lessons.read(made.digest, name=name))
+
+    def _make_rollout(self, number: int) -> Rollout:
+        task = self._task(number)
+        return roll_out(self.world, task, Solver.expert(self.world, task))
+
+    def _task(self, number: int) -> LabTask:
+        rng = random.Random(derive_seed(self.config.seed, "decisions", self.config.split, number))
+        while True:
+            site_id = f"{self.config.split}-{rng.randrange(NUM_SITES[self.config.split])}"
+            kind = rng.choice(KINDS[self.world.site(site_id).family])
+            task = make_task(self.world, site_id, kind, self.config.use, rng.randrange(10**6))
+            if is_sensible(self.world, task):
+                return task
+
+    # Pictures
+
+    def _note_views(self, steps: Sequence[RolloutStep]) -> None:
+        for step in steps:
+            self._views[placeholder(step).digest] = step
+
+    def _pixels(self, view: RolloutStep) -> npt.NDArray[np.uint8]:
+        return np.asarray(PageSession(self.world, view.path, scroll=view.scroll, typed=view.typed).image())
+
+
+def _stand_in(step: Step) -> Screenshot:
+    ref = step.screenshot
+    return Screenshot(png=b"", digest=ref.sha256, width=ref.width, height=ref.height)
+
+
+class LabBatches(TrajectoryBatches):
+    """Batches of laboratory decisions, drawn."""
+
+    def batch(self, number: int) -> TrainingBatch:
+        assert isinstance(self.source, LabDecisions)
+        return self.source.drawn(super().batch(number))

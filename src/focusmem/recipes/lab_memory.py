@@ -1,0 +1,139 @@
+"""Memory in the laboratory: the variants that are compared, each trained on the same decisions with the same budget."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from focusmem.errors import ConfigError
+from focusmem.lab.corpus import PROMPTS
+from focusmem.lab.fast_vision import see_all
+from focusmem.model.backbone import Backbone, VisionFeatures
+from focusmem.model.compressor import CompressorConfig
+from focusmem.model.config import MemoryConfig
+from focusmem.model.gate import GateConfig
+from focusmem.model.lora import LoraConfig
+from focusmem.model.policy import MemoryPolicy
+from focusmem.model.readout import ReadoutConfig
+from focusmem.training.batch import Pixels, TrainingData
+from focusmem.training.config import LoopConfig
+from focusmem.training.pathway import Look
+from focusmem.training.stage_a import StageAConfig, train_stage_a
+from focusmem.training.stage_b import StageBConfig, train_stage_b
+from focusmem.training.teacher import TeacherConfig
+
+LAB_MEMORY = MemoryConfig(
+    lora=LoraConfig(rank=16, alpha=16),
+    compressor=CompressorConfig(num_tokens=8, num_heads=6),
+    readout=ReadoutConfig(hidden_width=64),
+    gate=GateConfig(hidden_width=64),
+)
+"""Small enough that two of them are shipped; everything else as in the paper."""
+
+TEACHER = TeacherConfig(prompts=PROMPTS / "questions", max_new_tokens=256)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One way to build memory, as the paper's ablation names them."""
+
+    stage_a: StageAConfig
+    stage_b: StageBConfig | None = None
+    """None: the fixed blocks of stage A are what acts."""
+    memory: MemoryConfig = LAB_MEMORY
+    what: str = ""
+
+    @property
+    def is_dynamic(self) -> bool:
+        return self.stage_b is not None and self.stage_b.is_dynamic
+
+    @property
+    def is_gated(self) -> bool:
+        return self.stage_b is not None and self.stage_b.is_gated
+
+
+def _with_tokens(num: int) -> MemoryConfig:
+    return replace(LAB_MEMORY, compressor=replace(LAB_MEMORY.compressor, num_tokens=num))
+
+
+_ACTION_ONLY = StageAConfig(content_weight=0.0)
+_READOUT, _FULL = StageBConfig(is_gated=False), StageBConfig()
+
+VARIANTS: Mapping[str, Variant] = {
+    "action-only": Variant(stage_a=_ACTION_ONLY, what="fixed blocks, learnt from actions alone"),
+    "semantic": Variant(stage_a=StageAConfig(functional_weight=0.0), what="fixed blocks, and descriptions"),
+    "functional": Variant(stage_a=StageAConfig(semantic_weight=0.0), what="fixed blocks, and functional answers"),
+    "content": Variant(stage_a=StageAConfig(), what="fixed blocks, descriptions and functional answers"),
+    "readout": Variant(stage_a=StageAConfig(), stage_b=_READOUT, what="content, read for the current state"),
+    "full": Variant(stage_a=StageAConfig(), stage_b=_FULL, what="content, readout and trust gate"),
+    **{
+        f"fixed-{num}": Variant(stage_a=StageAConfig(), memory=_with_tokens(num), what=f"content, K = {num}")
+        for num in (4, 16)
+    },
+    **{
+        f"dynamic-{num}": Variant(
+            stage_a=StageAConfig(), stage_b=_READOUT, memory=_with_tokens(num), what=f"readout, K = {num}"
+        )
+        for num in (4, 16)
+    },
+}
+
+
+def variant(name: str) -> Variant:
+    if name not in VARIANTS:
+        raise ConfigError(f"There is no memory variant '{name}'; choose one of {', '.join(VARIANTS)}.")
+    return VARIANTS[name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabTraining:
+    """Learning rates fit for this size; the paper's are for a model four hundred times as large."""
+
+    stage_a: LoopConfig = field(default_factory=lambda: LoopConfig(learning_rate=3e-4, num_workers=12))
+    stage_b: LoopConfig = field(default_factory=lambda: LoopConfig(learning_rate=1.5e-4, num_workers=12))
+
+
+def lab_look(backbone: Backbone) -> Look:
+    """Sees all pictures of a batch at once."""
+
+    def look(pixels: Pixels) -> Mapping[str, VisionFeatures]:
+        _, height, width, _ = pixels.pixels_NHWC.shape
+        grid = backbone.chat.token_grid(width, height)
+        main_NVD, deep_LNVD = see_all(backbone.model.model.visual, pixels.pixels_NHWC)
+        return {
+            digest: VisionFeatures(main_NVD[index], deep_LNVD[:, index], grid)
+            for index, digest in enumerate(pixels.digests)
+        }
+
+    return look
+
+
+def train_variant(
+    name: str,
+    backbone: Backbone,
+    data_a: TrainingData,
+    data_b: TrainingData | None,
+    folder: Path,
+    training: LabTraining | None = None,
+    *,
+    stage_a_memory: Path | None = None,
+) -> Path | None:
+    """Both stages of a variant, going on where a run was stopped; the trained memory's folder when finished.
+
+    `stage_a_memory` is a stage-A memory that another variant left, where this one would be the same.
+    """
+    chosen, training = variant(name), training or LabTraining()
+    look = lab_look(backbone)
+    if stage_a_memory is None:
+        result = train_stage_a(
+            MemoryPolicy(backbone, chosen.memory), data_a, folder / "stage-a",
+            stage=chosen.stage_a, loop=training.stage_a, look=look,
+        )  # fmt: skip
+        stage_a_memory = result.memory
+    if stage_a_memory is None or chosen.stage_b is None:
+        return stage_a_memory
+    assert data_b is not None, "a variant with a second stage needs its data"
+    result = train_stage_b(
+        MemoryPolicy(backbone, chosen.memory), data_b, folder / "stage-b",
+        start=stage_a_memory, stage=chosen.stage_b, loop=training.stage_b, look=look,
+    )  # fmt: skip
+    return result.memory
