@@ -154,3 +154,19 @@ def test_chromium_sees_the_same_episode(chromium, world, tasks, expert, kind):
     assert solved.actions == tuple(step.action for step in rollout.steps)
     assert solved.errors == ()
     assert solved.is_success
+
+
+def test_an_expert_sets_right_what_goes_wrong_by_chance(world):
+    """Most episodes with slips still end well, and every slip says what should have been done."""
+    rng = random.Random(0)
+    rollouts = [
+        roll_out(world, task, Solver.expert(world, task), slips=rng)
+        for task in islice(iter_tasks(world, "v", "memory", 3), 60)
+    ]
+    slips = [step for rollout in rollouts for step in rollout.steps if step.wanted]
+    assert len(slips) > 20
+    assert all(step.action != step.wanted for step in slips)
+    assert any(step.error for step in slips), "haste: clicks on what is not in view yet"
+    finished = [rollout for rollout in rollouts if rollout.answer not in (None, GIVE_UP)]
+    assert all(rollout.is_success for rollout in finished)
+    assert len(finished) > 0.7 * len(rollouts), "fifteen steps are not always enough"

@@ -10,7 +10,7 @@ from focusmem.lab.rollout import iter_tasks, roll_out
 from focusmem.lab.scene import VIEW_HEIGHT, Box, Shape, Word
 from focusmem.lab.session import ORIGIN
 from focusmem.lab.solvers import Solver
-from focusmem.lab.tasks import COMPARISONS, KINDS, USES, is_right, make_task, wordings
+from focusmem.lab.tasks import COMPARISONS, KINDS, REQUESTS, USES, is_right, make_task, wordings
 from focusmem.lab.words import COLOURS
 from focusmem.lab.world import World
 
@@ -109,7 +109,7 @@ def test_a_template_is_a_wording_and_an_instance_is_not(solved):
         kind, _, wording = task.annotations.template.partition(": ")
         assert kind == rollout.task.kind
         assert wording in wordings(kind, "evaluation")
-        pattern = re.sub(r"\\{\w+\\}", ".+", re.escape(wording))
+        pattern = " ".join([re.sub(r"\\{\w+\\}", ".+", re.escape(wording)), *REQUESTS.get(kind, ())])
         assert re.fullmatch(pattern, task.instruction)
 
 
@@ -143,8 +143,8 @@ def test_yes_and_no_follow_from_the_last_page(world, solved):
             [shown] = [line for line in lines_in_view(world, rollout.steps[-1]) if line.startswith(label)]
             value = shown.removeprefix(label)
             is_named = re.search(rf"(?<![\w,]){re.escape(value)}(?![\w,]\w)", task.task.instruction) is not None
-            assert task.task.answer == ("yes" if is_named else "no"), task.task.instruction
-            answers.append(task.task.answer)
+            assert task.task.answer == f"{value}, {'yes' if is_named else 'no'}", task.task.instruction
+            answers.append(task.task.answer.split(", ")[-1])
     assert {"yes", "no"} == set(answers)
 
 
@@ -163,10 +163,12 @@ def test_comparisons_follow_from_the_two_pages(world, solved):
             parts = Address.parse(step.path).parts
             for line in lines_in_view(world, step):
                 if parts[:1] == ("entry",) and line.startswith(f"{FACT_NAMES[task.fact]}: "):
-                    values[site.entries[int(parts[1])].name] = number(line)
+                    values[site.entries[int(parts[1])].name] = line.removeprefix(f"{FACT_NAMES[task.fact]}: ")
         assert len(values) == 2
         is_more = re.search(r"\b(larger|later)\b", task.task.instruction) is not None
-        assert task.task.answer == (max if is_more else min)(values, key=values.get)
+        winner = (max if is_more else min)(values, key=lambda name: number(values[name]))
+        first, second = (values[site.entries[index].name] for index in task.entries)
+        assert task.task.answer == f"{first}, {second}, {winner}"
         checked += 1
     assert checked > 20
 

@@ -18,6 +18,7 @@ _SLOTS: dict[str, set[str]] = {
     "system": {"actions"},
     "history": set(),
     "event": {"step", "action"},
+    "failed_event": {"step", "action", "error"},
     "task": {"task"},
     "budget": {"actions_left"},
     "observation": set(),
@@ -31,15 +32,17 @@ class RecentEvent:
     """Counted from one, from the start of the episode."""
     screenshot: Screenshot
     action: str
-    """The action as JSON, or what was wrong with it."""
+    """The action as JSON, or the words that could not be read as one."""
+    error: str | None = None
+    """What went wrong, where something did."""
 
 
 class PromptBuilder:
     """`prompts` is a folder with other wordings of the same texts."""
 
     def __init__(self, prompts: Path | None = None) -> None:
-        # A policy that was trained on its actions need not be told about them.
-        self._templates = Templates(prompts or _OWN_PROMPTS, slots=_SLOTS, optional=frozenset({"actions"}))
+        # A policy that was trained on its actions and errors need not be told about them at length.
+        self._templates = Templates(prompts or _OWN_PROMPTS, slots=_SLOTS, optional=frozenset({"actions", "error"}))
 
     def __call__(
         self, *, instruction: str, recent: Sequence[RecentEvent], screenshot: Screenshot, actions_left: int
@@ -57,6 +60,11 @@ class PromptBuilder:
     def _history(self, recent: Sequence[RecentEvent]) -> Turn:
         parts: list[str | Screenshot] = [self._templates.fill("history") + "\n"]
         for event in recent:
-            text = self._templates.fill("event", step=event.number, action=event.action)
+            text = self._event(event)
             parts += [event.screenshot, f"{text}\n"]
         return Turn("user", tuple(parts))
+
+    def _event(self, event: RecentEvent) -> str:
+        if event.error is None:
+            return self._templates.fill("event", step=event.number, action=event.action)
+        return self._templates.fill("failed_event", step=event.number, action=event.action, error=event.error)

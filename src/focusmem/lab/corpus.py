@@ -200,7 +200,7 @@ class Corpus:
         found = self._situation(rng, mix)
         turns: list[Turn] = [*found.front, Turn("user", (f"Task: {found.task.task.instruction}",))]
         for step in found.rollout.steps:
-            turns += [Turn("user", (self.picture(step),)), Turn("assistant", (_said(step),))]
+            turns += [Turn("user", (self.picture(step),)), _acted(step)]
         return [self._row(turns, [*found.views, *found.rollout.steps], f"episode/{found.help}")]
 
     def _decisions(self, rng: random.Random, mix: Mix) -> list[Example]:
@@ -224,8 +224,9 @@ class Corpus:
             views += expired
         prompt = [*front, *self.prompt_at(found.task, steps, at)]
         recent = steps[max(0, at - NUM_RECENT) : at]
-        tag = f"decision/{help_kind}/{found.task.kind}/{steps[at].action.name}"
-        return self._asked(prompt, _said(steps[at]), [*views, *recent, steps[at]], tag)
+        wanted = steps[at].wanted or steps[at].action
+        tag = f"decision/{help_kind}/{found.task.kind}/{wanted.name}"
+        return self._asked(prompt, _should_say(steps[at]), [*views, *recent, steps[at]], tag)
 
     def _questions(self, rng: random.Random, mix: Mix) -> list[Example]:
         """A record, and questions about it."""
@@ -239,7 +240,7 @@ class Corpus:
 
     def some_record(self, rng: random.Random, role: Role) -> tuple[Rollout, Sequence[RolloutStep]]:
         """An expert's episode, and the part of it that a record of this role tells."""
-        rollout = self._rollout(rng)
+        rollout = self._rollout(rng, can_slip=role == "working")
         if role == "episodic":
             return rollout, rollout.steps
         start = rng.randrange(max(1, len(rollout.steps) - 1))
@@ -280,10 +281,12 @@ class Corpus:
         """
         task = self._task(rng)
         if mix.help == "none":
-            is_expert = rng.random() < 0.5
-            solver = Solver.expert(self.world, task) if is_expert else Solver.explorer(self.world, task, rng)
-            return _Situation(task, roll_out(self.world, task, solver), "none", [], [])
-        rollout = roll_out(self.world, task, Solver.expert(self.world, task))
+            if rng.random() < 0.5:
+                rollout = roll_out(self.world, task, Solver.explorer(self.world, task, rng))
+            else:
+                rollout = self._by_expert(task, rng)
+            return _Situation(task, rollout, "none", [], [])
+        rollout = self._by_expert(task, rng)
         if mix.help == "notes":
             # Notes tell what an expert would have used, and something more.
             other = self._rollout(rng, site_id=task.site_id)
@@ -304,10 +307,22 @@ class Corpus:
         return self._rollout(rng, site_id=task.site_id, kinds=kinds)
 
     def _rollout(
-        self, rng: random.Random, *, site_id: str | None = None, kinds: Sequence[str] | None = None
+        self,
+        rng: random.Random,
+        *,
+        site_id: str | None = None,
+        kinds: Sequence[str] | None = None,
+        can_slip: bool = False,
     ) -> Rollout:
         task = self._task(rng, site_id=site_id, kinds=kinds)
+        if can_slip:
+            return self._by_expert(task, rng)
         return roll_out(self.world, task, Solver.expert(self.world, task))
+
+    def _by_expert(self, task: LabTask, rng: random.Random) -> Rollout:
+        """An expert's episode; in half of them things go wrong by chance, and the expert sets them right."""
+        slips = rng if rng.random() < 0.5 else None
+        return roll_out(self.world, task, Solver.expert(self.world, task), slips=slips)
 
     def _task(self, rng: random.Random, *, site_id: str | None = None, kinds: Sequence[str] | None = None) -> LabTask:
         site_id = site_id or f"{self.split}-{rng.randrange(self.num_sites)}"
@@ -329,12 +344,18 @@ class Corpus:
             rank=0,
         )
         prompt = self.texts.serialise(item, {picture.digest: picture for picture in pictures})
-        return [_Event(turn.role, turn.parts) if _shows_picture(turn) else turn for turn in prompt]
+        opening, *events, closing = prompt
+        told = zip(steps, events, strict=True)
+        return [
+            opening,
+            *(turn if step.wanted else _Event(turn.role, turn.parts) for step, turn in told),
+            closing,
+        ]
 
     def prompt_at(self, task: LabTask, steps: Sequence[RolloutStep], at: int) -> Prompt:
         """What the agent is asked at a step of an episode, without memory."""
         recent = [
-            RecentEvent(number + 1, self.picture(step), _said(step))
+            RecentEvent(number + 1, self.picture(step), _said(step), step.error)
             for number, step in enumerate(steps[:at])
             if number >= at - NUM_RECENT
         ]
@@ -363,6 +384,8 @@ class Corpus:
         return Example(tuple(ids[:-num_break]), tuple(learnt[:-num_break]), tuple(views), tag)
 
     def _learnt_as(self, turn: Turn, tag: str) -> int:
+        if isinstance(turn, _Slip):
+            return 0
         if turn.role == "assistant":
             return LEARNT.index(tag.split("/")[0]) + 1
         return LEARNT.index("record") + 1 if isinstance(turn, _Event) else 0
@@ -433,7 +456,11 @@ class Corpus:
 
 
 class _Event(Turn):
-    """A turn that tells an event of a record."""
+    """A turn that tells an event of a record, to be learnt from."""
+
+
+class _Slip(Turn):
+    """A turn in which something was done that should not have been."""
 
 
 @dataclass(frozen=True)
@@ -468,6 +495,15 @@ def _shows_picture(turn: Turn) -> bool:
 
 def _said(step: RolloutStep) -> str:
     return action_to_json(step.action)
+
+
+def _should_say(step: RolloutStep) -> str:
+    return action_to_json(step.wanted or step.action)
+
+
+def _acted(step: RolloutStep) -> Turn:
+    kind = _Slip if step.wanted else Turn
+    return kind("assistant", (_said(step),))
 
 
 def _seen(step: RolloutStep) -> RolloutStep:

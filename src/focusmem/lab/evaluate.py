@@ -227,7 +227,8 @@ class _Evaluation:
             RecentEvent(
                 number + 1,
                 episode.screenshots[step.screenshot.sha256],
-                action_to_json(step.action) if step.action else str(step.error),
+                action_to_json(step.action) if step.action else step.reply or "",
+                step.error,
             )
             for number, step in enumerate(episode.steps)
         ]

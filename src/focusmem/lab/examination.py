@@ -23,7 +23,7 @@ from focusmem.progress import Progress
 from focusmem.schemas import Prompt, Role, parse_action
 
 _JUDGED = ("yesno", "check", *COMPARISONS)
-"""Kinds whose answer is not itself a value on the screen."""
+"""Kinds whose answer is more than a value on the screen."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Episodes on the raster view: a solver's steps as they happen, and the trajectories they leave behind."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from focusmem.agent.prompt import NUM_RECENT
@@ -11,7 +11,7 @@ from focusmem.lab.session import PageSession
 from focusmem.lab.solvers import Solver, View
 from focusmem.lab.tasks import COMPARISONS, KINDS, MAX_STEPS, NUM_SITES, LabTask, Use, is_right, make_task
 from focusmem.lab.world import World
-from focusmem.schemas import Screenshot
+from focusmem.schemas import Screenshot, make_action
 from focusmem.schemas.action import AnyAction
 from focusmem.seeds import derive_seed
 
@@ -30,6 +30,8 @@ class RolloutStep:
     typed: tuple[tuple[str, str], ...]
     action: AnyAction
     error: str | None
+    wanted: AnyAction | None = None
+    """What should have been done, where the action was a slip."""
 
 
 def screenshot_of(world: World, step: RolloutStep) -> Screenshot:
@@ -49,19 +51,43 @@ class Rollout:
         return self.answer is not None and is_right(self.answer, self.task.task.answer or "")
 
 
-def roll_out(world: World, task: LabTask, solver: Solver, *, max_steps: int = MAX_STEPS) -> Rollout:
-    """One episode, from the task's start to its end or limit."""
+def roll_out(
+    world: World, task: LabTask, solver: Solver, *, max_steps: int = MAX_STEPS, slips: random.Random | None = None
+) -> Rollout:
+    """One episode, from the task's start to its end or limit. With `slips`, some actions go wrong by chance."""
     session = PageSession(world, f"/{task.site_id}/")
     steps: list[RolloutStep] = []
     for _ in range(max_steps):
         view = View(session.path, tuple(control.name for control in session.controls()))
-        action = solver.next(view)
+        wanted = solver.next(view)
+        slip = slip_instead(wanted, solver.sought, view.names, slips) if slips else None
+        action = slip or wanted
         before = (session.path, session.scroll, session.typed())
         error = session.perform(action).error if action.name != "stop" else None
-        steps.append(RolloutStep(*before, action, error))
+        steps.append(RolloutStep(*before, action, error, wanted if slip else None))
+        if slip:
+            solver.slipped(session.path, session.scroll)
         if action.name == "stop":
             return Rollout(task, tuple(steps), action.arguments.answer)
     return Rollout(task, tuple(steps), None)
+
+
+SLIP_SHARE = 0.08
+"""How often an action goes wrong by chance."""
+HASTE_SHARE = 0.35
+"""How often something is clicked before it has come into view."""
+
+
+def slip_instead(wanted: AnyAction, sought: str | None, names: Sequence[str], rng: random.Random) -> AnyAction | None:
+    """What a careless agent does instead; None when it does what it should. Words are always typed rightly."""
+    if sought is not None and wanted.name == "scroll" and rng.random() < HASTE_SHARE:
+        return make_action("click", description=sought)
+    if wanted.name in ("type", "press_key") or rng.random() >= SLIP_SHARE:
+        return None
+    choices = [make_action("scroll", direction=direction) for direction in ("up", "down")]
+    choices += [make_action("click", description=name) for name in names if name != "Search"]
+    slip = rng.choice(choices)
+    return None if slip == wanted else slip
 
 
 def iter_tasks(world: World, split: str, use: Use, seed: int) -> Iterator[LabTask]:

@@ -68,6 +68,13 @@ class Beliefs:
         )
 
 
+class Knowledge(Beliefs):
+    """Beliefs that are right and stay so, whatever was clicked by mistake."""
+
+    def rule_out(self, convention: str, choice: str) -> None:
+        pass
+
+
 @dataclass
 class View:
     """What a solver is shown: where it is and what can be clicked."""
@@ -95,10 +102,12 @@ class Solver:
     _path: str = ""
     _typed: str | None = None
     _found: dict[int, str] = field(default_factory=dict)
+    sought: str | None = None
+    """What the last action was on its way to, where that was not in view."""
 
     @classmethod
     def expert(cls, world: World, task: LabTask) -> "Solver":
-        return cls(world, task, Beliefs.true(world.site(task.site_id)))
+        return cls(world, task, Knowledge.true(world.site(task.site_id)))
 
     @classmethod
     def explorer(cls, world: World, task: LabTask, rng: random.Random) -> "Solver":
@@ -107,6 +116,7 @@ class Solver:
     def next(self, view: View) -> AnyAction:
         """The action for this view. Call it once per step."""
         self._num_steps += 1
+        self.sought = None
         if view.path != self._path:
             self._path, self._scroll = view.path, 0
         action = self._decide(view)
@@ -116,6 +126,10 @@ class Solver:
             self._follow_scroll(action.arguments.direction)
         self._typed = action.arguments.text if action.name == "type" else None
         return action
+
+    def slipped(self, path: str, scroll: int) -> None:
+        """Something else was done than was said; this is where it led."""
+        self._path, self._scroll, self._typed = path, scroll, None
 
     # Where am I, and what does it need?
 
@@ -159,7 +173,8 @@ class Solver:
     def _in_entries(self, view: View) -> AnyAction:
         """Visit each entry in turn, then answer."""
         goal = next((index for index in self.task.entries if index not in self._found), None)
-        assert goal is not None
+        if goal is None:  # all was seen, but something else was done than to answer
+            return self._answer()
         entry = self.site.entries[goal]
         match self._address.parts:
             case ("entry", number, *rest) if number == str(goal):
@@ -200,6 +215,7 @@ class Solver:
         if entry.name in view.names:
             return make_action("click", description=entry.name)
         if self._scroll < self._scene.max_scroll:
+            self.sought = entry.name
             return make_action("scroll", direction="down")
         return make_action("click", description="Next page") if "Next page" in view.names else self._give_up()
 
@@ -220,6 +236,7 @@ class Solver:
         """Click something, or scroll to where it is."""
         if name in view.names:
             return make_action("click", description=name)
+        self.sought = name
         places = [control.box for control in self._scene.controls if control.name == name]
         if places and places[0].top < self._scroll:
             return make_action("scroll", direction="up")

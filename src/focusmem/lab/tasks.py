@@ -28,6 +28,11 @@ KINDS: dict[Family, tuple[str, ...]] = {
 }
 COMPARISONS = ("compare", "contrast")
 """Kinds whose first fact has left the recent window when it is needed."""
+REQUESTS = {
+    **dict.fromkeys(("yesno", "check"), ("Say the value, then yes or no.",)),
+    **dict.fromkeys(COMPARISONS, ("Say both values, then the name.",)),
+}
+"""What the answer must hold, where it could be guessed otherwise."""
 MAX_STEPS = 15
 _NUMBERS: dict[Family, tuple[str, ...]] = {
     "market": ("weight", "length", "warranty", "delivery"),
@@ -70,7 +75,7 @@ def make_task(world: World, site_id: str, kind: str, use: Use, number: int) -> L
     wording = rng.choice(wordings(kind, use))
     task = Task(
         task_id=f"{site_id}.{kind}.{use}.{number}",
-        instruction=wording.format(**draft.slots),
+        instruction=" ".join([wording.format(**draft.slots), *REQUESTS.get(kind, ())]),
         start_url=f"{ORIGIN}/{site_id}/",
         site=site_id,
         answer=draft.answer,
@@ -153,7 +158,7 @@ def _yes_no(site: Site, rng: random.Random) -> _Draft:
     value = entry.facts[fact] if is_true else rng.choice(others)
     return _Draft(
         slots={"fact": _plain_fact(fact), "entry": entry.name, "value": value},
-        answer="yes" if is_true else "no",
+        answer=f"{entry.facts[fact]}, {'yes' if is_true else 'no'}",
         instance=f"{entry.name} {fact} {value}",
         entries=(entry.index,),
         fact=fact,
@@ -170,7 +175,7 @@ def _comparison(site: Site, rng: random.Random) -> _Draft:
     more = ("later" if wants_more else "earlier") if fact == "founded" else ("larger" if wants_more else "smaller")
     return _Draft(
         slots={"fact": _plain_fact(fact), "entry": one.name, "other": other.name, "more": more},
-        answer=(higher if wants_more else lower).name,
+        answer=f"{one.facts[fact]}, {other.facts[fact]}, {(higher if wants_more else lower).name}",
         instance=f"{one.name} {other.name} {fact}",
         entries=(one.index, other.index),
         fact=fact,
