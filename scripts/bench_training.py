@@ -1,6 +1,8 @@
 """Times steps of both stages at the laboratory's size, on made-up records: how long one takes and what it is spent on.
 
 python scripts/bench_training.py --device cuda
+
+Meant for a GPU: a whole batch needs more than 20 GB of memory on a CPU, and minutes per step.
 """
 
 import argparse
@@ -36,14 +38,16 @@ WORDS = "open the list of mugs and look at blue ones under ten with a handle the
 
 
 class MadeUpData:
-    """Batches of four trajectories with eight decisions each, five episodic and three working items per trajectory."""
+    """Batches of some trajectories with eight decisions each, five episodic and three working items per trajectory."""
 
-    def __init__(self, num_batches: int, width: int, size_px: tuple[int, int] = (VIEW_HEIGHT, VIEW_WIDTH)) -> None:
-        self.num_batches, self.width, self.size = num_batches, width, size_px
+    size = (VIEW_HEIGHT, VIEW_WIDTH)
+
+    def __init__(self, num_batches: int, width: int, *, num_trajectories: int = 4) -> None:
+        self.num_batches, self.width, self.num_trajectories = num_batches, width, num_trajectories
 
     def batch(self, number: int) -> TrainingBatch:
         rng = random.Random(number)
-        merged = TrainingBatch.merged(self._trajectory(rng) for _ in range(4))
+        merged = TrainingBatch.merged(self._trajectory(rng) for _ in range(self.num_trajectories))
         turns = [turn for one in (*merged.items, *merged.decisions) for turn in one.prompt]
         digests = {part.digest for turn in turns for part in turn.parts if not isinstance(part, str)}
         pixels = np.random.default_rng(number).integers(256, size=(len(digests), *self.size, 3), dtype=np.uint8)
@@ -110,13 +114,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--trajectories", type=int, default=4, help="per batch, of eight decisions each")
     parser.add_argument("--workers", type=int, default=12)
     parser.add_argument("--group-tokens", type=int, default=65_536)
     parser.add_argument("--float32", action="store_true", help="the frozen policy in float32 instead of bfloat16")
     parser.add_argument("--profile", action="store_true", help="add the share of time in which the GPU is busy")
     arguments = parser.parse_args()
     policy = make_policy(arguments.device, torch.float32 if arguments.float32 else torch.bfloat16)
-    data = MadeUpData(arguments.steps, policy.backbone.width)
+    data = MadeUpData(arguments.steps, policy.backbone.width, num_trajectories=arguments.trajectories)
     look = looking_with(policy.backbone)
     loop = LoopConfig(
         learning_rate=1e-4,
