@@ -6,6 +6,7 @@ letters of each token from that token's vector alone. Letters are then there to 
 only to learn where to look; without this it took longer to learn to see than there was time for.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -26,27 +27,35 @@ _FIRST = 32
 def letters_in_view(scene: Scene, scroll: int) -> npt.NDArray[np.uint8]:
     """For each visual token in reading order, the letter in each of its slots, (tokens, slots)."""
     slots = np.zeros((_ROWS, _COLUMNS), dtype=np.uint8)
+    words: list[Word] = []
     for item in scene.drawn:
         if isinstance(item, Word):
             if -item.font.size < item.top - scroll < VIEW_HEIGHT:
-                _write(slots, item, scroll)
+                words.append(item)
         elif isinstance(item, Rectangle) and item.box.height > 2:  # thinner ones underline words
+            _write(slots, words, scroll)
+            words.clear()
             box = item.box
             top, bottom = (max(0, edge - scroll) // SLOT_HEIGHT for edge in (box.top, box.bottom))
             slots[top:bottom, max(0, box.left) // SLOT_WIDTH : box.right // SLOT_WIDTH] = 0
+    _write(slots, words, scroll)
     per_row, per_column = TOKEN_PIXELS // SLOT_HEIGHT, TOKEN_PIXELS // SLOT_WIDTH
     tokens = slots.reshape(_ROWS // per_row, per_row, _COLUMNS // per_column, per_column).transpose(0, 2, 1, 3)
     return tokens.reshape(-1, NUM_SLOTS)
 
 
-def _write(slots: npt.NDArray[np.uint8], word: Word, scroll: int) -> None:
-    row = (word.top - scroll + word.font.baseline - word.font.size // 3) // SLOT_HEIGHT
-    if not 0 <= row < _ROWS:
+def _write(slots: npt.NDArray[np.uint8], words: Sequence[Word], scroll: int) -> None:
+    if not words:
         return
-    codes, middles = _letters(word.text, word.font)
-    columns = (middles + word.left) // SLOT_WIDTH
-    is_inside = (columns >= 0) & (columns < _COLUMNS)
-    slots[row, columns[is_inside]] = codes[is_inside]
+    lettered = [_letters(word.text, word.font) for word in words]
+    sizes = [len(codes) for codes, _ in lettered]
+    tops = [(word.top - scroll + word.font.baseline - word.font.size // 3) // SLOT_HEIGHT for word in words]
+    rows = np.repeat(tops, sizes)
+    middles = np.concatenate([middles for _, middles in lettered]) + np.repeat([word.left for word in words], sizes)
+    columns = middles // SLOT_WIDTH
+    is_inside = (rows >= 0) & (rows < _ROWS) & (columns >= 0) & (columns < _COLUMNS)
+    codes = np.concatenate([codes for codes, _ in lettered])
+    slots[rows[is_inside], columns[is_inside]] = codes[is_inside]
 
 
 @lru_cache(maxsize=50_000)

@@ -77,7 +77,7 @@ class PretrainConfig:
 
 READING = {"transcription": 0.30, "line": 0.35, "answer": 0.10, "episode": 0.15, "decision": 0.10}
 EVERYTHING = {
-    "transcription": 0.05, "line": 0.12, "answer": 0.10, "episode": 0.20, "decision": 0.38, "question": 0.15,
+    "transcription": 0.04, "line": 0.10, "answer": 0.06, "episode": 0.22, "decision": 0.42, "question": 0.16,
 }  # fmt: skip
 WEIGHTS = {
     "transcription": 0.3, "line": 0.5, "answer": 1.0, "episode": 1.0, "decision": 2.0, "question": 1.0, "record": 0.5,

@@ -5,7 +5,7 @@ letters a little differently still puts every word where the raster view does.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -63,11 +63,11 @@ class Font:
     def width(self, text: str) -> int:
         return _text_width(self, text)
 
-    @property
+    @cached_property
     def line_height(self) -> int:
         return round(self.size * 1.4)
 
-    @property
+    @cached_property
     def baseline(self) -> int:
         """Where letters stand in their line, from its top."""
         return self.baseline_in(self.line_height)
@@ -77,7 +77,7 @@ class Font:
         ascent, descent = round(_ASCENT * self.size), round(_DESCENT * self.size)
         return (height - ascent - descent) // 2 + ascent
 
-    @property
+    @cached_property
     def space(self) -> int:
         return max(3, round(self.size * 0.32))
 
