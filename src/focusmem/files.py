@@ -83,6 +83,20 @@ def whole_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
+def remove_folder(path: Path) -> None:
+    """Remove a folder and all that is in it; of a link only the link. It is gone from its name first, then for good."""
+    try:
+        if path.is_symlink() or not path.is_dir():
+            path.unlink(missing_ok=True)
+            return
+        old = _beside(path, "old")
+        path.rename(old)
+        _sync_folder(path.parent)
+        shutil.rmtree(old)
+    except OSError as error:
+        raise StorageError(f"Could not remove {path}: {_reason(error)}.") from error
+
+
 def _swap_in(partial: Path, path: Path) -> None:
     """Give a finished folder its name. An older one steps aside first, and comes back if that fails."""
     if not os.path.lexists(path):

@@ -64,3 +64,49 @@ def _show(figures: dict[str, Any], out: Path) -> None:
         f"The cached way takes {figures['cached_over_floor']:.2f} times the time its bytes need "
         f"({figures['cached_floor_s'] * 1000:.2f} ms). Figures: {out}"
     )
+
+
+@app.command()
+def bank(
+    vectors: Annotated[int, typer.Option(help="How many trajectories the bank holds.")] = 25_737,
+    width: Annotated[int, typer.Option(help="Numbers per vector; 2048 is Qwen3-VL-Embedding-2B's.")] = 2_048,
+    queries: Annotated[int, typer.Option(help="How many searches are timed; the median counts.")] = 100,
+    top: Annotated[int, typer.Option(help="Hits per search.")] = 3,
+    seed: Annotated[int, typer.Option(help="Which vectors.")] = 0,
+    folder: Annotated[
+        Path | None, typer.Option(help="Where the bank is made and removed again; it needs 9 GB for a million.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where the figures go as JSON.")] = Path("runs/bench/bank.json"),
+    json: Annotated[bool, typer.Option("--json", help="The same JSON on standard output.")] = False,
+) -> None:
+    """focusmem bench bank --vectors 25737 --width 2048
+
+    Make a bank of vectors in clusters, search it under the leakage guard, and compare with the truth.
+    """
+    import json as json_module
+
+    from focusmem.diagnostics.bank_cost import BankCostConfig, measure_bank
+    from focusmem.files import write_whole
+
+    config = BankCostConfig(num_vectors=vectors, width=width, num_queries=queries, top=top, seed=seed, folder=folder)
+    figures = measure_bank(config)
+    if json:
+        print_json(figures)
+    else:
+        _show_bank(figures, out)
+    write_whole(out, json_module.dumps(figures, indent=2).encode())
+
+
+def _show_bank(figures: dict[str, Any], out: Path) -> None:
+    rows = [
+        ("search with the guard, median", f"{figures['median_s'] * 1000:.2f} ms"),
+        ("search with the guard, 95 %", f"{figures['p95_s'] * 1000:.2f} ms"),
+        ("search without it, median", f"{figures['median_unfiltered_s'] * 1000:.2f} ms"),
+        (f"recall at {figures['config']['top']}", f"{figures['recall']:.4f}"),
+        ("first search, which reads the table", f"{figures['load_s']:.2f} s"),
+        ("making the table", f"{figures['make_s']:.1f} s"),
+        ("on disk", f"{figures['num_bytes_on_disk'] / 2**20:,.0f} MiB"),
+    ]
+    kind = "exact" if figures["is_exact"] else "through sketches"
+    print_table(f"{figures['config']['num_vectors']:,} vectors, {kind}", ("what", "figure"), rows)
+    typer.echo(f"Figures: {out}")

@@ -11,6 +11,11 @@ def print_json(document: Mapping[str, Any]) -> None:
     sys.stdout.write("\n")
 
 
+def printable(text: str) -> str:
+    """File names and instructions can hold anything; what is printed stays one line of valid text."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """The first column reads left to right, the others are figures."""
     from rich.console import Console

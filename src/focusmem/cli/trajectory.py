@@ -1,6 +1,5 @@
 """`focusmem trajectory`: look after stored trajectories."""
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,8 +28,9 @@ def check(
     """
     from focusmem.cli.output import print_json
     from focusmem.progress import Progress
+    from focusmem.schemas.trajectory_folder import find_trajectories
 
-    folders = _find_trajectories(path)
+    folders = find_trajectories(path)
     found = []
     with Progress("check", total=len(folders)) as line:
         for folder in folders:
@@ -53,28 +53,8 @@ def check(
         raise typer.Exit(1)
 
 
-def _find_trajectories(path: Path) -> list[Path]:
-    from focusmem.schemas.trajectory_folder import TRAJECTORY_FILE
-
-    if path.name == TRAJECTORY_FILE and os.path.lexists(path) and not path.is_dir():
-        return [path.parent]
-    if not path.exists():
-        raise UserError(f"{path} does not exist.")
-    if not path.is_dir():
-        raise UserError(f"{path} is neither a folder nor a {TRAJECTORY_FILE}.")
-    found = []
-    for folder, subfolders, files in os.walk(path):
-        if TRAJECTORY_FILE in files:
-            found.append(Path(folder))
-            subfolders.clear()
-        # Hidden folders are unfinished or replaced ones.
-        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
-    if not found:
-        raise UserError(f"{path} holds no trajectory: there is no {TRAJECTORY_FILE} in it or below it.")
-    return found
-
-
 def _check_one(folder: Path) -> dict[str, Any]:
+    from focusmem.cli.output import printable
     from focusmem.schemas.trajectory_folder import check_trajectory, load_trajectory
 
     problems = check_trajectory(folder)
@@ -83,13 +63,8 @@ def _check_one(folder: Path) -> dict[str, Any]:
     except UserError:
         num_steps = None
     return {
-        "path": _printable(str(folder)),
+        "path": printable(str(folder)),
         "is_valid": not problems,
         "num_steps": num_steps,
-        "problems": [_printable(problem) for problem in problems],
+        "problems": [printable(problem) for problem in problems],
     }
-
-
-def _printable(text: str) -> str:
-    """File names can hold anything; what is printed stays one line of valid text."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -129,8 +129,12 @@ class Backbone(nn.Module):
         dtype: torch.dtype = torch.bfloat16,
         device: str | torch.device = "cpu",
         revision: str | None = None,
+        needs_head: bool = True,
     ) -> Self:
-        """A checkpoint by local folder, hub id or short name such as `qwen3-vl-8b`."""
+        """A checkpoint by local folder, hub id or short name such as `qwen3-vl-8b`.
+
+        Without `needs_head` it may lack the output head, as checkpoints of embedders do; it then scores no tokens.
+        """
         place = HUB_IDS.get(str(source), str(source))
         if not Path(place).is_dir() and not _HUB_ID.fullmatch(place):
             raise BackboneError(
@@ -149,7 +153,10 @@ class Backbone(nn.Module):
             raise BackboneError(f"Could not load the backbone '{source}': {reason}") from error
         # The library fills gaps with random weights and only warns; a policy with holes must not act.
         gaps = sorted({*report["missing_keys"], *(str(key) for key in report["mismatched_keys"])})
-        if gaps:
+        if gaps == ["lm_head.weight"] and not needs_head:
+            # Not random, so that the checkpoint's identity stays the same.
+            model.lm_head.weight = nn.Parameter(torch.zeros_like(model.lm_head.weight))
+        elif gaps:
             raise BackboneError(
                 f"The backbone '{source}' is incomplete: {len(gaps)} weights such as {gaps[0]} are missing."
             )

@@ -123,8 +123,7 @@ class EvidenceCache:
                 self.num_bytes -= _size(self._entries.pop(key))
                 self._unwritten.discard(key)
         if self.config.folder is not None:
-            for path in self._paths(digest):
-                path.unlink(missing_ok=True)
+            forget_on_disk(self.config.folder, prompt)
 
     # Memory
 
@@ -190,10 +189,6 @@ class EvidenceCache:
         folder = self.config.folder
         return None if folder is None else folder / digest[:2] / f"{digest}.{context}.safetensors"
 
-    def _paths(self, digest: str) -> Iterable[Path]:
-        assert self.config.folder is not None
-        return (self.config.folder / digest[:2]).glob(f"{digest}.*.safetensors")
-
     def _context(self) -> str:
         """What an entry depends on besides its item."""
         parts = f"{_SCHEMA_VERSION} {self.policy.fingerprint()} {self.config.form} {self.config.precision}"
@@ -243,6 +238,13 @@ class EvidenceCache:
         if self.config.form == "features":
             return EncodedItems(Features(part("features"), None), entry["summary"])
         return EncodedItems(KeysValues(part("keys"), part("values"), None), entry["summary"])
+
+
+def forget_on_disk(folder: Path, prompt: Prompt) -> None:
+    """Remove an item's files from a cache folder, for every checkpoint, form and precision; needs no model."""
+    digest = prompt_digest(prompt)
+    for path in (folder / digest[:2]).glob(f"{digest}.*.safetensors"):
+        path.unlink(missing_ok=True)
 
 
 def prompt_digest(prompt: Prompt) -> str:

@@ -19,6 +19,7 @@ from focusmem.schemas.action import (
     parse_action,
 )
 from focusmem.schemas.evidence import EvidenceItem, Role
+from focusmem.schemas.hit import Hit
 from focusmem.schemas.observation import ControlInfo, Observation
 from focusmem.schemas.prompt import Prompt, Turn, TurnRole
 from focusmem.schemas.record import Record, dump_record, parse_record
@@ -29,7 +30,9 @@ from focusmem.schemas.trajectory import Annotations, Step, Trajectory
 from focusmem.schemas.trajectory_folder import (
     StoredScreenshots,
     StoredTrajectory,
+    check_screenshots,
     check_trajectory,
+    find_trajectories,
     load_trajectory,
     save_trajectory,
 )
@@ -44,6 +47,7 @@ __all__ = [
     "Environment",
     "EvidenceItem",
     "Goto",
+    "Hit",
     "Observation",
     "Outcome",
     "PressKey",
@@ -67,8 +71,10 @@ __all__ = [
     "Wait",
     "action_schema_text",
     "action_to_json",
+    "check_screenshots",
     "check_trajectory",
     "dump_record",
+    "find_trajectories",
     "load_trajectory",
     "make_action",
     "parse_action",

@@ -74,6 +74,26 @@ def load_trajectory(folder: Path) -> StoredTrajectory:
     return StoredTrajectory(trajectory, StoredScreenshots(folder, refs))
 
 
+def find_trajectories(path: Path) -> list[Path]:
+    """The trajectory folders at or below a path, which may also be a `trajectory.json`; none is an error."""
+    if path.name == TRAJECTORY_FILE and os.path.lexists(path) and not path.is_dir():
+        return [path.parent]
+    if not path.exists():
+        raise StorageError(f"{path} does not exist.")
+    if not path.is_dir():
+        raise StorageError(f"{path} is neither a folder nor a {TRAJECTORY_FILE}.")
+    found = []
+    for folder, subfolders, files in os.walk(path):
+        if TRAJECTORY_FILE in files:
+            found.append(Path(folder))
+            subfolders.clear()
+        # Hidden folders are unfinished or replaced ones.
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+    if not found:
+        raise StorageError(f"{path} holds no trajectory: there is no {TRAJECTORY_FILE} in it or below it.")
+    return found
+
+
 def check_trajectory(folder: Path) -> list[str]:
     """Everything that is wrong with a stored trajectory, a sentence for each; never raises for bad data."""
     problems = []
@@ -88,6 +108,12 @@ def check_trajectory(folder: Path) -> list[str]:
     except OSError as error:
         problems.append(f"Could not look into {folder}: {error.strerror}.")
     return problems
+
+
+def check_screenshots(stored: StoredTrajectory) -> None:
+    """Raise an error when a screenshot that a trajectory refers to is missing, damaged or another one."""
+    for ref in _refs(stored.trajectory):
+        _png_for(ref, stored.screenshots)
 
 
 def _refs(trajectory: Trajectory) -> list[ScreenshotRef]:

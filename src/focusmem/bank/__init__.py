@@ -1,0 +1,10 @@
+"""In: trajectories, vectors of an embedder, and queries of a decision.
+Out: the most useful trajectories that do not give the task away, each with its score, and whole from disk.
+Knows nothing of how evidence is made from a hit, of the policy, or of what the agent does with it.
+"""
+
+from focusmem.bank.leakage import LeakageGuard, Query, Removal, Screened
+from focusmem.bank.retrieval import Hits, RetrievalConfig
+from focusmem.bank.store import Bank
+
+__all__ = ["Bank", "Hits", "LeakageGuard", "Query", "Removal", "RetrievalConfig", "Screened"]

@@ -1,0 +1,280 @@
+"""The embedder: what turns trajectories and moments of decision into vectors that can be compared.
+
+`Embedder` is the seam. `QwenEmbedder` reads as Qwen3-VL-Embedding does: an instruction as the system's turn, pictures
+and then text as one user's turn, the opening of an answer; the vector is the last hidden state at the last token, at
+length one. torch is imported only once something is embedded, so that the seam stays light.
+"""
+
+import bisect
+import hashlib
+import json
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol, Self, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from focusmem.errors import ConfigError
+from focusmem.schemas import Prompt, Screenshot, StoredTrajectory, Turn, action_to_json
+from focusmem.schemas.action import AnyAction
+
+if TYPE_CHECKING:
+    from focusmem.model.backbone import Backbone
+    from focusmem.model.inputs import TokenRow
+
+Vectors = npt.NDArray[np.float32]
+
+TextPart = Literal["instruction", "site", "actions"]
+"""What a text may be made of, in the order in which the config names them."""
+
+Chooser = Callable[[int, int], list[int]]
+"""Which places to take, when there are so many and so many are wanted."""
+
+_SLACK_TOKENS = 4
+_LAYOUT_VERSION = 1  # raised when the same trajectory would be read in another way
+_NOTHING = "NULL"  # what the published embedder reads where there is nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """What a query is made from: the task, what is and was on the screen, what has been done."""
+
+    instruction: str = ""
+    site: str = ""
+    screenshots: tuple[Screenshot, ...] = ()
+    """The present one last."""
+    actions: tuple[AnyAction, ...] = ()
+    """The latest last."""
+
+
+class Identified(Protocol):
+    @property
+    def width(self) -> int:
+        """Numbers per vector."""
+
+    @property
+    def identity(self) -> str:
+        """Equal for embedders whose vectors of trajectories can be compared."""
+
+
+class Embedder(Identified, Protocol):
+    def embed_queries(self, moments: Sequence[Moment]) -> Vectors:
+        """One row of length one for each."""
+
+    def embed_trajectories(self, items: Sequence[StoredTrajectory]) -> Vectors:
+        """One row of length one for each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedderConfig:
+    key_instruction: str = "Represent this record of a task that was carried out on a web site."
+    """What the embedder is told before it reads a trajectory. The paper does not say."""
+    query_instruction: str = "Find records of similar tasks on the same or a similar web site."
+    """What it is told before it reads a moment."""
+    key_parts: tuple[TextPart, ...] = ("instruction", "site")
+    """What the text of a trajectory is made of."""
+    query_parts: tuple[TextPart, ...] = ("instruction", "site")
+    """What the text of a moment is made of."""
+    max_key_frames: int | None = None
+    """At most so many screenshots of a trajectory, evenly chosen; None: as many as fit."""
+    num_query_frames: int = 1
+    """The latest screenshots of a moment."""
+    max_length: int = 8_192
+    """Tokens of one input; frames are left out, and then text is cut, until it fits."""
+    max_batch_tokens: int = 16_384
+    """Inputs that run together hold at most so many tokens, padding included."""
+    min_pixels: int = 4_096
+    """Smaller screenshots are enlarged to this area, as the published embedder does."""
+    max_pixels: int = 1_843_200
+    """Larger ones are shrunk to it."""
+
+    def __post_init__(self) -> None:
+        for name in ("key_parts", "query_parts"):
+            unknown = set(getattr(self, name)) - set(get_args(TextPart))
+            if unknown:
+                known = ", ".join(get_args(TextPart))
+                raise ConfigError(f"EmbedderConfig.{name} names {sorted(unknown)}; choose among {known}.")
+        if self.max_length < 128:
+            raise ConfigError(f"EmbedderConfig.max_length is {self.max_length}; at least 128 tokens are needed.")
+        if self.max_batch_tokens < 1:
+            raise ConfigError(f"EmbedderConfig.max_batch_tokens is {self.max_batch_tokens}; it must be at least 1.")
+        for name in ("max_key_frames", "num_query_frames"):
+            if (getattr(self, name) or 0) < 0:
+                raise ConfigError(f"EmbedderConfig.{name} is {getattr(self, name)}; it cannot be negative.")
+
+
+@dataclass
+class EmbedderCounts:
+    """What the embedder read so far."""
+
+    num_inputs: int = 0
+    num_frames: int = 0
+    """Screenshots there were to read."""
+    num_frames_used: int = 0
+    num_texts_cut: int = 0
+
+
+class QwenEmbedder:
+    """A Qwen3-VL checkpoint, trained for it or not, as an embedder."""
+
+    def __init__(self, backbone: "Backbone", config: EmbedderConfig | None = None) -> None:
+        from focusmem.model.backbone import Backbone
+
+        self.config = config or EmbedderConfig()
+        images = replace(backbone.images, min_pixels=self.config.min_pixels, max_pixels=self.config.max_pixels)
+        # The same weights, looking at pictures in the embedder's own size; it has no use for a picture twice.
+        self.backbone = Backbone(
+            backbone.model, backbone.chat.tokenizer, images, name=backbone.name, picture_memory_bytes=0
+        )
+        self.counts = EmbedderCounts()
+
+    @classmethod
+    def load(cls, source: str | Path, config: EmbedderConfig | None = None, *, device: str = "cpu") -> Self:
+        """A checkpoint's folder or hub id, or `toy`: the architecture with random weights, to try things out."""
+        import torch
+
+        from focusmem.model.backbone import Backbone
+        from focusmem.model.sizes import TOY
+
+        if str(source) == TOY:
+            return cls(Backbone.toy().to(device), config)
+        dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
+        return cls(Backbone.load(source, dtype=dtype, device=device, needs_head=False), config)
+
+    @property
+    def width(self) -> int:
+        return self.backbone.width
+
+    @cached_property
+    def identity(self) -> str:
+        """Weights, and how a trajectory is read; how a query is read may be changed at any time."""
+        found = self.backbone.identity()
+        names = ("key_instruction", "key_parts", "max_key_frames", "max_length")
+        settings = {name: value for name, value in asdict(self.config).items() if name in names}
+        parts = json.dumps([_LAYOUT_VERSION, found.architecture, found.weights, settings])
+        return f"last-token-{hashlib.sha256(parts.encode()).hexdigest()[:32]}"
+
+    def embed_queries(self, moments: Sequence[Moment]) -> Vectors:
+        return self._embed([self.query_prompt(moment) for moment in moments])
+
+    def embed_trajectories(self, items: Sequence[StoredTrajectory]) -> Vectors:
+        return self._embed([self.key_prompt(item) for item in items])
+
+    # What is read
+
+    def key_prompt(self, item: StoredTrajectory) -> Prompt:
+        steps = item.trajectory.steps
+        text = _text(
+            self.config.key_parts,
+            instruction=item.trajectory.instruction,
+            site=item.trajectory.site,
+            actions=[step.action for step in steps if step.action is not None],
+        )
+        sizes = [(step.screenshot.width, step.screenshot.height) for step in steps]
+        limit = self.config.max_key_frames
+        most = len(steps) if limit is None else min(limit, len(steps))
+        text, places = self._fit(self.config.key_instruction, text, sizes, most, evenly_chosen)
+        frames = [item.screenshots[steps[place].screenshot.sha256] for place in places]
+        return _prompt(self.config.key_instruction, text, frames)
+
+    def query_prompt(self, moment: Moment) -> Prompt:
+        text = _text(
+            self.config.query_parts, instruction=moment.instruction, site=moment.site, actions=list(moment.actions)
+        )
+        shots = moment.screenshots
+        sizes = [(shot.width, shot.height) for shot in shots]
+        most = min(self.config.num_query_frames, len(shots))
+        text, places = self._fit(self.config.query_instruction, text, sizes, most, latest)
+        return _prompt(self.config.query_instruction, text, [shots[place] for place in places])
+
+    def _fit(
+        self, instruction: str, text: str, sizes: Sequence[tuple[int, int]], most: int, choose: Chooser
+    ) -> tuple[str, list[int]]:
+        """The text and the places of the frames that together fit, with as many frames as do."""
+        chat = self.backbone.chat
+        costs = [rows * columns + 2 for rows, columns in (chat.token_grid(*size) for size in sizes)]
+        reserved = min((costs[place] for place in choose(len(sizes), 1)), default=0) if most else 0
+        whole, text = text, self._cut(instruction, text, self.config.max_length - reserved)
+        room = self.config.max_length - self._length(instruction, text)
+        chosen = (choose(len(sizes), num) for num in range(most, -1, -1))
+        places = next((places for places in chosen if sum(costs[place] for place in places) <= room), [])
+        self.counts.num_inputs += 1
+        self.counts.num_frames += len(sizes)
+        self.counts.num_frames_used += len(places)
+        self.counts.num_texts_cut += text != whole
+        return text, places
+
+    def _cut(self, instruction: str, text: str, room: int) -> str:
+        """The longest beginning of the text that fits."""
+        room = max(room, self.config.max_length // 2)  # a frame may be larger than all; then the text goes before it
+        if self._length(instruction, text) <= room:
+            return text
+        # By characters, not by tokens: a token may be a part of a character.
+        lengths = range(len(text))
+        num = bisect.bisect_right(lengths, room, key=lambda num: self._length(instruction, text[:num]))
+        return text[: max(0, num - 1)]
+
+    def _length(self, instruction: str, text: str) -> int:
+        # Between frames the same text may fall into a few more tokens.
+        return len(self.backbone.tokenise(_prompt(instruction, text, [])).ids) + _SLACK_TOKENS
+
+    def _embed(self, prompts: Sequence[Prompt]) -> Vectors:
+        import torch
+
+        from focusmem.model.inputs import stack_rows
+
+        rows = [self.backbone.tokenise(prompt) for prompt in prompts]
+        vectors_ND = np.empty((len(rows), self.width), dtype=np.float32)
+        for places in _groups(rows, self.config.max_batch_tokens):
+            with torch.no_grad():
+                batch = stack_rows(self.backbone.embed([rows[place] for place in places]))
+                hidden_BSD = self.backbone.run(batch)
+            last_B = torch.tensor(batch.lengths, device=hidden_BSD.device) - 1
+            pooled_BD = hidden_BSD[torch.arange(len(places), device=hidden_BSD.device), last_B].float()
+            vectors_ND[places] = torch.nn.functional.normalize(pooled_BD, dim=-1).cpu().numpy()
+        return vectors_ND
+
+
+def evenly_chosen(total: int, num: int) -> list[int]:
+    """So many of so many places, the first and the last among them; one alone is the last."""
+    if num <= 1:
+        return [total - 1] if num and total else []
+    return [round(place * (total - 1) / (num - 1)) for place in range(num)]
+
+
+def latest(total: int, num: int) -> list[int]:
+    return list(range(total - num, total))
+
+
+def _prompt(instruction: str, text: str, frames: Sequence[Screenshot]) -> Prompt:
+    parts: tuple[str | Screenshot, ...] = (*frames, text) if text else tuple(frames)
+    return Turn("system", (_punctuated(instruction),)), Turn("user", parts or (_NOTHING,))
+
+
+def _punctuated(instruction: str) -> str:
+    """As the published embedder was trained: an instruction ends with a punctuation mark."""
+    instruction = instruction.strip()
+    is_ended = bool(instruction) and unicodedata.category(instruction[-1]).startswith("P")
+    return instruction if is_ended else f"{instruction}."
+
+
+def _text(parts: Sequence[TextPart], *, instruction: str, site: str, actions: Sequence[AnyAction]) -> str:
+    values = {
+        "instruction": instruction.strip(),
+        "site": f"Site: {site.strip()}" if site.strip() else "",
+        "actions": "\n".join(action_to_json(action) for action in actions),
+    }
+    return "\n".join(values[part] for part in parts if values[part])
+
+
+def _groups(rows: Sequence["TokenRow"], max_tokens: int) -> Iterator[list[int]]:
+    """Places of rows that run together: of similar length, so that little is padding."""
+    waiting = sorted(range(len(rows)), key=lambda place: len(rows[place].ids))
+    while waiting:
+        num = max(1, max_tokens // len(rows[waiting[-1]].ids))
+        yield waiting[-num:]
+        waiting = waiting[:-num]

@@ -1,0 +1,53 @@
+"""Many trajectories through an embedder, when some of them may be bad."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from focusmem.bank.embedder import Embedder
+from focusmem.bank.reports import Failure
+from focusmem.bank.sketches import Vectors
+from focusmem.errors import UserError
+from focusmem.schemas import StoredTrajectory, load_trajectory
+
+_BATCH_SIZE = 16
+
+ItemT = TypeVar("ItemT")
+
+
+def in_batches(items: Sequence[ItemT]) -> list[Sequence[ItemT]]:
+    """As many as are read and written together: their screenshots are in memory at the same time."""
+    return [items[start : start + _BATCH_SIZE] for start in range(0, len(items), _BATCH_SIZE)]
+
+
+def load_each(folders: Iterable[Path]) -> tuple[list[StoredTrajectory], tuple[Failure, ...]]:
+    """Those that can be read, and the others."""
+    items, failures = [], []
+    for folder in folders:
+        try:
+            items.append(load_trajectory(folder))
+        except UserError as error:
+            failures.append(Failure(str(folder), str(error)))
+    return items, tuple(failures)
+
+
+def embed_each(
+    items: Sequence[StoredTrajectory], embedder: Embedder
+) -> tuple[list[StoredTrajectory], Vectors, tuple[Failure, ...]]:
+    """Those that can be embedded, their vectors, and the others; after a failure each is tried alone."""
+    nothing = np.empty((0, embedder.width), dtype=np.float32)
+    if not items:
+        return [], nothing, ()
+    try:
+        return list(items), embedder.embed_trajectories(items), ()
+    except UserError as error:
+        if len(items) == 1:
+            return [], nothing, (Failure(items[0].trajectory.trajectory_id, str(error)),)
+    parts = [embed_each([item], embedder) for item in items]
+    return (
+        [item for part in parts for item in part[0]],
+        np.concatenate([part[1] for part in parts]),
+        tuple(failure for part in parts for failure in part[2]),
+    )

@@ -1,0 +1,144 @@
+"""The bank's own folder: its manifest, its trajectories, its lock. Knows nothing of vectors.
+
+<bank>/bank.json              which embedder made the vectors, and where they lie
+<bank>/trajectories/<id>/     as `schemas/trajectory_folder.py` writes them
+<bank>/vectors/               the LanceDB table, unless bank.json names another place
+<bank>/catalogue.txt          names that the leakage guard makes slots of, one in a line
+<bank>/journal/               what a writer was doing when it died
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+import filelock
+from pydantic import Field
+
+from focusmem.errors import RecordError, StorageError
+from focusmem.files import is_safe_name, read_plain_file, remove_folder, write_whole
+from focusmem.schemas import StoredTrajectory, load_trajectory
+from focusmem.schemas.record import MAX_DOCUMENT_BYTES, NonEmptyText, Record, dump_record, parse_record
+
+MAX_WIDTH = 65_536
+_MANIFEST = "bank.json"
+_TRAJECTORIES = "trajectories"
+_CATALOGUE = "catalogue.txt"
+_OWN_VECTORS = "vectors"
+_LOCK_TIMEOUT_S = 600.0
+_LOCK_POLL_S = 0.01
+
+
+class Manifest(Record):
+    schema_version: Literal[1] = 1
+    """Raised when the meaning of a field, or of a column of the table, changes."""
+    embedder: NonEmptyText
+    """The identity of the embedder that made the vectors."""
+    width: Annotated[int, Field(ge=1, le=MAX_WIDTH)]
+    """Numbers per vector."""
+    vectors: NonEmptyText = _OWN_VECTORS
+    """Where the table lies: a folder within the bank, another folder, or an address such as s3://bucket/bank."""
+
+
+class BankFolder:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.journal_path = path / "journal"
+
+    # The manifest
+
+    def has_manifest(self) -> bool:
+        return (self.path / _MANIFEST).exists()
+
+    def manifest(self) -> Manifest:
+        path = self.path / _MANIFEST
+        if not path.exists():
+            raise StorageError(
+                f"There is no bank at {self.path}: it has no {_MANIFEST}. Make one with: "
+                f"focusmem bank add {self.path} TRAJECTORIES --embedder FOLDER"
+            )
+        return parse_record(Manifest, read_plain_file(path, MAX_DOCUMENT_BYTES), str(path))
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        write_whole(self.path / _MANIFEST, dump_record(manifest))
+
+    def manifest_state(self) -> tuple[int, int, int]:
+        """Another one whenever the manifest has been written."""
+        try:
+            found = (self.path / _MANIFEST).stat()
+        except OSError as error:
+            raise StorageError(f"The bank at {self.path} has lost its {_MANIFEST}: {error.strerror}.") from error
+        return found.st_mtime_ns, found.st_ino, found.st_size
+
+    def place_of_vectors(self, manifest: Manifest) -> str:
+        has_scheme = "://" in manifest.vectors
+        return manifest.vectors if has_scheme else str(self.path / manifest.vectors)
+
+    # Trajectories
+
+    def trajectory(self, trajectory_id: str) -> Path:
+        """Its folder. Only names that cannot lead elsewhere are accepted."""
+        if not is_safe_name(trajectory_id):
+            raise RecordError(f"{trajectory_id!r} cannot be the id of a trajectory: it is not usable as a file name.")
+        return self.path / _TRAJECTORIES / trajectory_id
+
+    def load(self, trajectory_id: str) -> StoredTrajectory:
+        folder = self.trajectory(trajectory_id)
+        if not folder.is_dir():
+            raise StorageError(f"The bank {self.path} has no trajectory {trajectory_id!r}.")
+        found = load_trajectory(folder)
+        if found.trajectory.trajectory_id != trajectory_id:
+            raise RecordError(f"{folder} holds the trajectory {found.trajectory.trajectory_id!r} under another name.")
+        return found
+
+    def trajectory_ids(self) -> list[str]:
+        """Sorted. Hidden folders are unfinished or being removed."""
+        try:
+            return sorted(path.name for path in (self.path / _TRAJECTORIES).iterdir() if is_safe_name(path.name))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StorageError(f"Could not look into {self.path / _TRAJECTORIES}: {error.strerror}.") from error
+
+    def remove_remains(self) -> None:
+        """What a writer that died left under hidden names. Only for those who hold the lock."""
+        with contextlib.suppress(FileNotFoundError):
+            for path in (self.path / _TRAJECTORIES).iterdir():
+                if path.name.startswith("."):
+                    remove_folder(path)
+
+    # The catalogue
+
+    def catalogue(self) -> list[str]:
+        path = self.path / _CATALOGUE
+        if not path.exists():
+            return []
+        try:
+            text = read_plain_file(path, MAX_DOCUMENT_BYTES).decode()
+        except UnicodeDecodeError as error:
+            raise RecordError(f"{path} is not valid UTF-8 (at byte {error.start}).") from error
+        return [line.strip() for line in text.splitlines() if line.strip()]
+
+    def write_catalogue(self, names: Iterable[str]) -> None:
+        lines = sorted({" ".join(name.split()) for name in names} - {""})
+        write_whole(self.path / _CATALOGUE, "".join(f"{line}\n" for line in lines).encode())
+
+    # The lock
+
+    @contextlib.contextmanager
+    def locked(self, timeout_s: float = _LOCK_TIMEOUT_S) -> Iterator[None]:
+        """One writer at a time, of all processes that share the folder. A writer that dies lets go."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = filelock.FileLock(self.path / ".lock")
+            lock.acquire(timeout=timeout_s, poll_interval=_LOCK_POLL_S)
+        except filelock.Timeout as error:
+            raise StorageError(
+                f"Another process has been writing to the bank {self.path} for {timeout_s:.0f} s; try again later."
+            ) from error
+        except OSError as error:
+            raise StorageError(f"Could not lock the bank {self.path}: {error.strerror}.") from error
+        try:
+            yield
+        finally:
+            lock.release()

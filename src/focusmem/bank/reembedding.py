@@ -1,0 +1,103 @@
+"""Vectors made again: with another embedder, or because the table is damaged or lacks some.
+
+The new table grows beside the old one, so that the bank stays in use; the manifest switches in one step at the end.
+Work that was stopped goes on where it was: what the new table holds already is not embedded again.
+"""
+
+from collections.abc import Collection
+from pathlib import Path
+
+from focusmem.bank.embedder import Embedder
+from focusmem.bank.embedding import embed_each, in_batches, load_each
+from focusmem.bank.reports import Failure, Reembedded
+from focusmem.bank.store import TABLE_PREFIX, Bank, table_name
+from focusmem.bank.vectors import VectorsError, VectorTable, drop_table, table_names
+from focusmem.progress import Progress
+
+
+def reembed(
+    path: Path | str, embedder: Embedder, *, is_fresh: bool = False, line: Progress | None = None
+) -> Reembedded:
+    """Give every trajectory of a bank a vector of this embedder. Open the bank again afterwards.
+
+    With `is_fresh` vectors of the same embedder are made again as well.
+    """
+    bank = Bank.open(path)
+    table = _table_to_fill(bank, embedder, is_fresh=is_fresh)
+    failures: dict[str, Failure] = {}
+    num_embedded = 0
+    while True:
+        missing = _missing(bank, table, failures)
+        if missing:
+            num_embedded += _fill(bank, table, missing, embedder, failures, line)
+            continue
+        with bank.folder.locked():
+            if _missing(bank, table, failures):  # somebody has added some; they go in first
+                continue
+            _switch(bank, table, embedder)
+            return Reembedded(table.num_rows(), num_embedded, tuple(failures.values()))
+
+
+def _table_to_fill(bank: Bank, embedder: Embedder, *, is_fresh: bool) -> VectorTable:
+    """The embedder's table as far as it has come; one that cannot be read to its end is begun again."""
+    name, label = table_name(embedder.identity), str(bank.folder.path)
+    with bank.folder.locked():
+        if name in table_names(bank.place, label):
+            try:
+                table = VectorTable.open(bank.place, name, label)
+                for _ in table.scan(["trajectory_id", "content", "stamp", "sketch", "vector"]):
+                    pass
+            except VectorsError:
+                is_fresh = True
+            if is_fresh:
+                drop_table(bank.place, name, label)
+        return VectorTable.create(bank.place, name, label, embedder.width)
+
+
+def _missing(bank: Bank, table: VectorTable, failures: Collection[str]) -> list[str]:
+    table.newest_version()
+    there = table.contents()
+    return [name for name in bank.folder.trajectory_ids() if name not in there and name not in failures]
+
+
+def _fill(
+    bank: Bank,
+    table: VectorTable,
+    ids: list[str],
+    embedder: Embedder,
+    failures: dict[str, Failure],
+    line: Progress | None,
+) -> int:
+    """Embed some trajectories and store their vectors; returns how many that were."""
+    num_embedded = 0
+    if line is not None:
+        line.total = line.num_done + len(ids)
+    for batch in in_batches(ids):
+        items, unreadable = load_each(bank.folder.trajectory(name) for name in batch)
+        items, vectors_ND, refused = embed_each(items, embedder)
+        failed = {Path(failure.name).name: failure for failure in (*unreadable, *refused)}
+        with bank.folder.locked():
+            # Deleted meanwhile means deleted: its vector must not come back.
+            is_there = [bank.folder.trajectory(item.trajectory.trajectory_id).exists() for item in items]
+            kept = [item.trajectory for item, is_kept in zip(items, is_there, strict=True) if is_kept]
+            if kept:
+                table.upsert(bank.make_rows(kept, vectors_ND[is_there]))
+        failures.update({name: one for name, one in failed.items() if bank.folder.trajectory(name).exists()})
+        num_embedded += len(kept)
+        if line is not None:
+            line.step(len(batch) - len(failed))
+            line.step(len(failed), failed=True)
+    return num_embedded
+
+
+def _switch(bank: Bank, table: VectorTable, embedder: Embedder) -> None:
+    """From here on the bank's vectors are those of `table`. Only for those who hold the lock."""
+    on_disk = set(bank.folder.trajectory_ids())
+    table.remove([name for name in table.contents() if name not in on_disk])
+    update = {"embedder": embedder.identity, "width": embedder.width}
+    bank.folder.write_manifest(bank.folder.manifest().model_copy(update=update))
+    label = str(bank.folder.path)
+    for name in table_names(bank.place, label):
+        if name.startswith(TABLE_PREFIX) and name != table.name:
+            drop_table(bank.place, name, label)
+    Bank(bank.folder, bank.folder.manifest(), bank.config).finish()

@@ -1,0 +1,388 @@
+"""The bank: trajectories in a folder, and the table of vectors by which they are found.
+
+Readers take no lock. Writers take one, finish what the journal says, note what they are about to do, and do it.
+"""
+
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from focusmem.bank.embedder import Embedder, Identified
+from focusmem.bank.embedding import embed_each
+from focusmem.bank.folder import BankFolder, Manifest
+from focusmem.bank.journal import Journal, Note
+from focusmem.bank.leakage import LeakageGuard, Query
+from focusmem.bank.reports import Added, Deleted, Entry, Failure
+from focusmem.bank.retrieval import Hits, RetrievalConfig, Retriever
+from focusmem.bank.sketches import Vectors
+from focusmem.bank.vectors import VectorTable, make_rows, read_settled, table_names
+from focusmem.errors import ConfigError, StorageError, UserError
+from focusmem.files import remove_folder, sha256_hex
+from focusmem.schemas import StoredTrajectory, Trajectory, check_screenshots, save_trajectory
+from focusmem.schemas.record import dump_record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_log = logging.getLogger(__name__)
+
+_UNIT_TOLERANCE = 1e-3
+TABLE_PREFIX = "vectors-"
+
+
+class Bank:
+    """Get one with `Bank.open` or `Bank.create`. Objects of several processes may work on one bank at once."""
+
+    def __init__(self, folder: BankFolder, manifest: Manifest, config: RetrievalConfig) -> None:
+        self.folder, self.manifest, self.config = folder, manifest, config
+        self.guard = LeakageGuard(folder.catalogue())
+        self.place = folder.place_of_vectors(manifest)
+        self.journal = Journal(folder.journal_path)
+        self._manifest_state = folder.manifest_state()
+        self._vectors: VectorTable | None = None
+        self._retriever: Retriever | None = None
+
+    @classmethod
+    def open(cls, path: Path | str, *, config: RetrievalConfig | None = None) -> Self:
+        folder = BankFolder(Path(path))
+        bank = cls(folder, folder.manifest(), config or RetrievalConfig())
+        bank._finish_quietly()
+        return bank
+
+    @classmethod
+    def create(
+        cls,
+        path: Path | str,
+        embedder: Identified,
+        *,
+        vectors: str | None = None,
+        catalogue: Iterable[str] | None = None,
+        config: RetrievalConfig | None = None,
+    ) -> Self:
+        """A new bank for the vectors of an embedder, or the one that is there, if it is of the same embedder.
+
+        `vectors` puts the table elsewhere, for example at an address on object storage. `catalogue` are names that
+        the leakage guard should make slots of.
+        """
+        folder = BankFolder(Path(path))
+        with folder.locked():
+            if not folder.has_manifest():
+                _make(folder, embedder, vectors)
+            manifest = folder.manifest()
+            _check_embedder(folder, manifest, embedder.identity)
+            if vectors not in (None, manifest.vectors):
+                raise StorageError(f"The vectors of the bank {path} lie at {manifest.vectors}; they are not moved.")
+            if catalogue is not None:
+                folder.write_catalogue([*folder.catalogue(), *catalogue])
+        return cls.open(path, config=config)
+
+    # Finding and reading
+
+    @property
+    def vectors(self) -> VectorTable:
+        if self._vectors is None:
+            self._vectors = VectorTable.open(self.place, table_name(self.manifest.embedder), str(self.folder.path))
+        return self._vectors
+
+    def search(self, vector_D: npt.NDArray[np.floating[Any]], query: Query | None, top: int = 3) -> Hits:
+        """The nearest trajectories that the leakage guard lets through; with `query` None it lets all through."""
+        if top < 1:
+            raise ConfigError(f"top is {top}; ask for at least 1 hit.")
+        self._check_manifest()
+        if self._retriever is None:
+            self._retriever = Retriever(self.vectors, self.guard, self.config)
+        return self._retriever.search(np.asarray(vector_D, dtype=np.float32), query, top)
+
+    def load(self, trajectory_id: str) -> StoredTrajectory:
+        """The record now, screenshots when they are used."""
+        return self.folder.load(trajectory_id)
+
+    def entries(self) -> list[Entry]:
+        """All trajectories, by id."""
+        columns = [field.name for field in fields(Entry)]
+        self.vectors.newest_version()
+        found = read_settled(lambda: self.vectors.read(columns), self.vectors.newest_version)
+        rows = zip(*(found[name].tolist() for name in columns), strict=True)
+        return sorted((Entry(*row) for row in rows), key=lambda entry: entry.trajectory_id)
+
+    def check_embedder(self, identity: str) -> None:
+        """Refuse vectors that cannot be compared with those of the bank."""
+        _check_embedder(self.folder, self.manifest, identity)
+
+    def stats(self) -> dict[str, Any]:
+        """Counts, as the command's JSON shows them."""
+        entries = self.entries()
+        without = set(self.folder.trajectory_ids()) - {entry.trajectory_id for entry in entries}
+        counted = {f"num_by_{name}": _counts(entries, name) for name in ("site", "outcome", "source")}
+        return {
+            "path": str(self.folder.path),
+            "embedder": self.manifest.embedder,
+            "width": self.manifest.width,
+            "num_trajectories": len(entries),
+            "num_steps": sum(entry.num_steps for entry in entries),
+            "num_without_vector": len(without),
+            "is_exact": self.config.is_exact(len(entries), self.manifest.width),
+            "num_catalogue_names": len(self.folder.catalogue()),
+            **counted,
+        }
+
+    # Adding
+
+    def add(self, items: Sequence[StoredTrajectory], embedder: Embedder) -> Added:
+        """Add trajectories; those that are there already are not embedded again. What fails is told, not raised."""
+        self.check_embedder(embedder.identity)
+        wanted, report = self._sort_out(items)
+        fresh, vectors_ND, failures = embed_each([items[place] for place in wanted], embedder)
+        report += Added(failures=failures)
+        return report + self.add_vectors(fresh, vectors_ND, embedder.identity) if fresh else report
+
+    def add_vectors(self, items: Sequence[StoredTrajectory], vectors_ND: Vectors, embedder: str) -> Added:
+        """As `add`, with vectors at hand; `embedder` is the identity of what made them."""
+        self.check_embedder(embedder)
+        vectors_ND = _checked(vectors_ND, len(items), self.manifest.width)
+        with self._writing():
+            wanted, report = self._sort_out(items)
+            if wanted:
+                self._write([items[place] for place in wanted], vectors_ND[wanted])
+        return report + Added(added=tuple(items[place].trajectory.trajectory_id for place in wanted))
+
+    def _sort_out(self, items: Sequence[StoredTrajectory]) -> tuple[list[int], Added]:
+        """The places of those that are sound and new, and what is to be said of the others."""
+        self.vectors.newest_version()
+        there = self.vectors.contents([item.trajectory.trajectory_id for item in items])
+        wanted, known, failures = [], [], []
+        for place, item in enumerate(items):
+            name, content = item.trajectory.trajectory_id, content_digest(item.trajectory)
+            problem = self._problem(item, content) if name not in there else None
+            if there.get(name) == content:
+                known.append(name)
+            elif name in there:
+                failures.append(Failure(name, self._says_other_content(name)))
+            elif problem:
+                failures.append(Failure(name, problem))
+            else:
+                wanted.append(place)
+                there[name] = content
+        return wanted, Added(known=tuple(known), failures=tuple(failures))
+
+    def _problem(self, item: StoredTrajectory, content: str) -> str | None:
+        """Why a trajectory that has no vector yet cannot be added."""
+        name = item.trajectory.trajectory_id
+        try:
+            check_screenshots(item)
+            if self.folder.trajectory(name).exists() and content_digest(self.load(name).trajectory) != content:
+                return self._says_other_content(name)
+        except UserError as error:
+            return str(error)
+        return None
+
+    def _says_other_content(self, name: str) -> str:
+        path = self.folder.path
+        return f"The bank has another trajectory {name}; delete that one first with: focusmem bank delete {path} {name}"
+
+    def _write(self, items: Sequence[StoredTrajectory], vectors_ND: Vectors) -> None:
+        rows = self.make_rows([item.trajectory for item in items], vectors_ND)
+        is_new = [not self.folder.trajectory(item.trajectory.trajectory_id).exists() for item in items]
+        note = self.journal.note_adding(rows)
+        try:
+            for item in items:
+                save_trajectory(
+                    self.folder.trajectory(item.trajectory.trajectory_id), item.trajectory, item.screenshots
+                )
+            self.vectors.upsert(rows)
+        except UserError:  # a full disk, mostly: leave the bank as it was; the note sees to rows that got in
+            for item, was_made_here in zip(items, is_new, strict=True):
+                if was_made_here:
+                    remove_folder(self.folder.trajectory(item.trajectory.trajectory_id))
+            raise
+        self.journal.cross_out(note)
+        with contextlib.suppress(StorageError):  # the rows are in; joining pieces can wait
+            self.vectors.tidy()
+
+    def make_rows(self, trajectories: Sequence[Trajectory], vectors_ND: Vectors) -> "pa.Table":
+        keys = [self.guard.keys(Query.of(one)) for one in trajectories]
+        return make_rows(
+            {
+                "trajectory_id": [one.trajectory_id for one in trajectories],
+                "content": [content_digest(one) for one in trajectories],
+                "task_id": [one.task_id for one in trajectories],
+                "instruction": [one.instruction for one in trajectories],
+                "site": [one.site for one in trajectories],
+                "outcome": [one.outcome for one in trajectories],
+                "source": [one.source for one in trajectories],
+                "instance": [one.annotations.instance for one in trajectories],
+                "template": [one.annotations.template for one in trajectories],
+                "num_steps": [len(one.steps) for one in trajectories],
+                "guard": [self.guard.version] * len(trajectories),
+                "task_key": [one.task for one in keys],
+                "instance_key": [one.instance for one in keys],
+                "template_key": [one.template for one in keys],
+                "wording_key": [one.wording for one in keys],
+            },
+            vectors_ND,
+        )
+
+    # Deleting
+
+    def delete(self, ids: Iterable[str], *, on_delete: Callable[[StoredTrajectory], None] | None = None) -> Deleted:
+        """Remove trajectories with their vectors and files.
+
+        `on_delete` is called with each of them first, to remove what others keep of it, such as cached evidence.
+        """
+        asked = list(dict.fromkeys(ids))
+        folders = {name: self.folder.trajectory(name) for name in asked}
+        with self._writing():
+            self.vectors.newest_version()
+            there = self.vectors.contents(asked)
+            found = [name for name in asked if name in there or folders[name].exists()]
+            for name in found:
+                if on_delete is not None:
+                    self._tell(on_delete, name)
+            if found:
+                note = self.journal.note_deleting(found)
+                self._remove(found)
+                self.journal.cross_out(note)
+        return Deleted(tuple(found), tuple(name for name in asked if name not in found))
+
+    def _tell(self, on_delete: Callable[[StoredTrajectory], None], name: str) -> None:
+        try:
+            stored = self.load(name)
+            dict(stored.screenshots)
+        except UserError as error:  # it is to go all the same
+            _log.warning("what others keep of trajectory %s cannot be found: %s", name, error)
+        else:
+            on_delete(stored)
+
+    def _remove(self, ids: Sequence[str]) -> None:
+        tables = self._tables()
+        for table in tables:
+            table.remove(ids)
+        for name in ids:
+            remove_folder(self.folder.trajectory(name))
+        for table in tables:
+            table.purge()
+
+    def _tables(self) -> list[VectorTable]:
+        """The bank's own first; another one is left where vectors are being made again."""
+        own, label = table_name(self.manifest.embedder), str(self.folder.path)
+        names = [name for name in table_names(self.place, label) if name.startswith(TABLE_PREFIX) and name != own]
+        return [self.vectors, *(VectorTable.open(self.place, name, label) for name in names)]
+
+    # Writers, one at a time
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self.folder.locked():
+            self._check_manifest()
+            self.finish()
+            yield
+
+    def _check_manifest(self) -> None:
+        state = self.folder.manifest_state()
+        if state == self._manifest_state:
+            return
+        if self.folder.manifest().embedder != self.manifest.embedder:
+            raise StorageError(
+                f"The vectors of the bank {self.folder.path} have been made again with another embedder since it was "
+                "opened; open it again, and ask with vectors of that embedder."
+            )
+        self._manifest_state = state
+
+    def finish(self) -> None:
+        """Do what a writer that died had noted. Only for those who hold the lock."""
+        notes = self.journal.notes()
+        for note in notes:
+            self._finish_note(note)
+            self.journal.cross_out(note.path)
+        if notes:
+            self.folder.remove_remains()
+
+    def _finish_note(self, note: Note) -> None:
+        if note.to_delete:
+            self._remove(note.to_delete)
+        if note.to_add is None:
+            return
+        self.vectors.newest_version()
+        names, contents = note.to_add["trajectory_id"].to_pylist(), note.to_add["content"].to_pylist()
+        there = self.vectors.contents(names)
+        # A trajectory that is whole on disk gets its vector; the row of one that is not must go.
+        is_whole = [self._content_on_disk(name) == content for name, content in zip(names, contents, strict=True)]
+        is_due = [whole and name not in there for name, whole in zip(names, is_whole, strict=True)]
+        if any(is_due):
+            self.vectors.upsert(note.to_add.filter(np.array(is_due)))
+        self.vectors.remove([name for name, whole in zip(names, is_whole, strict=True) if not whole and name in there])
+
+    def _content_on_disk(self, name: str) -> str | None:
+        try:
+            return content_digest(self.load(name).trajectory)
+        except UserError:
+            return None
+
+    def _finish_quietly(self) -> None:
+        """When a bank is opened: readers may not be able to write, and a writer may be at work."""
+        if self.journal.is_empty():
+            return
+        try:
+            with self.folder.locked(timeout_s=0):
+                self.finish()
+        except StorageError as error:
+            _log.warning("unfinished work in the bank is left for the next writer: %s", error)
+
+
+def _make(folder: BankFolder, embedder: Identified, vectors: str | None) -> None:
+    if folder.trajectory_ids():
+        raise StorageError(
+            f"{folder.path} holds trajectories but no bank.json: it is a bank that has lost its manifest, or not a "
+            "bank. Choose a new folder and add them to it."
+        )
+    manifest = Manifest(embedder=embedder.identity, width=embedder.width)
+    manifest = manifest if vectors is None else manifest.model_copy(update={"vectors": vectors})
+    place = folder.place_of_vectors(manifest)
+    VectorTable.create(place, table_name(embedder.identity), str(folder.path), embedder.width)
+    folder.write_manifest(manifest)
+
+
+def _check_embedder(folder: BankFolder, manifest: Manifest, identity: str) -> None:
+    if identity != manifest.embedder:
+        raise StorageError(
+            f"The bank {folder.path} holds vectors of another embedder ({manifest.embedder}, not {identity}). Use "
+            f"that one, or make all vectors again with: focusmem bank reembed {folder.path} --embedder FOLDER"
+        )
+
+
+def table_name(embedder: str) -> str:
+    """Each embedder has a table of its own, so that a new one can be made while the old one is in use."""
+    return TABLE_PREFIX + sha256_hex(embedder.encode())[:16]
+
+
+def content_digest(trajectory: Trajectory) -> str:
+    """Equal for equal trajectories; screenshots count through their digests."""
+    return sha256_hex(dump_record(trajectory))
+
+
+def _checked(vectors_ND: npt.NDArray[np.floating[Any]], num: int, width: int) -> Vectors:
+    found = np.asarray(vectors_ND, dtype=np.float32)
+    if found.shape != (num, width):
+        shape = "x".join(map(str, found.shape))
+        raise ConfigError(
+            f"Vectors of shape {shape} were given; the bank needs {num}x{width}, one for each trajectory."
+        )
+    if not is_unit(found):
+        raise ConfigError("The bank takes vectors of length one; divide each by its length first.")
+    return found
+
+
+def is_unit(vectors_ND: Vectors) -> bool:
+    lengths = np.linalg.norm(vectors_ND, axis=1)
+    return bool(np.all(np.abs(lengths - 1) <= _UNIT_TOLERANCE))  # False also where a length is not a number
+
+
+def _counts(entries: Sequence[Entry], name: str) -> dict[str, int]:
+    return dict(Counter(str(getattr(entry, name)) for entry in entries).most_common())

@@ -1,0 +1,279 @@
+"""The bank's vectors on disk: a LanceDB table with a row per trajectory. The only file that knows LanceDB.
+
+Beside its vector a row holds a sketch of it, the keys of the leakage guard, and what is shown in lists, so that
+nothing but a hit's own folder is ever opened.
+"""
+
+import contextlib
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from focusmem.bank.sketches import num_words, sketch
+from focusmem.errors import MissingPackageError, StorageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ResultT = TypeVar("ResultT")
+
+Block = dict[str, npt.NDArray[Any]]
+"""Some rows, an array for each column."""
+
+TEXTS = ("trajectory_id", "content", "task_id", "instruction", "site", "outcome", "source")
+OPTIONAL_TEXTS = ("instance", "template")
+KEYS = ("task_key", "instance_key", "template_key", "wording_key")
+NUMBERS = ("num_steps", "guard", *KEYS)
+ROW_ID = "_rowid"
+
+_NUM_FAILURES_FORGIVEN = 2
+_MANY_FRAGMENTS = 64
+_ROWS_PER_FRAGMENT = 2_000
+
+
+class VectorsError(StorageError):
+    """The table is missing or damaged; the message says what to do."""
+
+
+class VectorTable:
+    """`place` is a folder or an address that LanceDB opens; `label` is the bank, as messages call it."""
+
+    def __init__(self, place: str, name: str, label: str, table: Any) -> None:
+        self.place, self.name, self.label = place, name, label
+        self._table = table
+        with self._reading():
+            self.width = int(table.schema.field("vector").type.list_size)
+
+    # Where a table comes from
+
+    @classmethod
+    def open(cls, place: str, name: str, label: str) -> Self:
+        with _reading(label):
+            table = _connect(place).open_table(name)
+        return cls(place, name, label, table)
+
+    @classmethod
+    def create(cls, place: str, name: str, label: str, width: int) -> Self:
+        """A new table, or the one that is there already."""
+        with _writing(label):
+            table = _connect(place).create_table(name, schema=_schema(width), exist_ok=True)
+        return cls(place, name, label, table)
+
+    # What is in it
+
+    def newest_version(self) -> int:
+        """Grows with each change, by whichever process; from now on this object shows that version."""
+        with self._reading():
+            self._table.checkout_latest()
+            return int(self._table.version)
+
+    def num_rows(self) -> int:
+        with self._reading():
+            return int(self._table.count_rows())
+
+    def read(self, columns: Sequence[str], *, where: str | None = None) -> Block:
+        """All rows; `_rowid` names a row until the table changes."""
+        with self._reading():
+            found = self._query(columns, where).to_arrow()
+            return {name: _as_array(found.column(name).combine_chunks()) for name in columns}
+
+    def scan(self, columns: Sequence[str], *, where: str | None = None) -> Iterator[Block]:
+        """As `read`, some rows at a time."""
+        with self._reading():
+            batches = self._query(columns, where).to_batches()
+        while True:
+            with self._reading():
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield {name: _as_array(batch.column(name)) for name in columns}
+
+    def _query(self, columns: Sequence[str], where: str | None) -> Any:
+        query = self._table.search().select([name for name in columns if name != ROW_ID])
+        query = query.with_row_id(True) if ROW_ID in columns else query
+        return query if where is None else query.where(where)
+
+    def take(self, row_ids: npt.NDArray[np.uint64], columns: Sequence[str]) -> Block:
+        """Some rows, in no particular order."""
+        with self._reading():
+            found = self._table.take_row_ids(row_ids.tolist()).select(list(columns)).to_arrow()
+            return {name: _as_array(found.column(name).combine_chunks()) for name in columns}
+
+    def contents(self, ids: Sequence[str] | None = None) -> dict[str, str]:
+        """The digest of each trajectory, by its id; of all of them, or of those named."""
+        if ids is not None and not ids:
+            return {}
+        found = self.read(["trajectory_id", "content"], where=None if ids is None else _among(ids))
+        return dict(zip(found["trajectory_id"].tolist(), found["content"].tolist(), strict=True))
+
+    # Changing it
+
+    def upsert(self, rows: "pa.Table") -> None:
+        """Add rows; those with the id of another one take its place. Happens whole or not at all."""
+        with self._writing():
+            self._table.checkout_latest()
+            merge = self._table.merge_insert("trajectory_id")
+            merge.when_matched_update_all().when_not_matched_insert_all().execute(rows)
+
+    def append(self, rows: Iterable["pa.Table"]) -> None:
+        """Many new rows at once, without looking whether their ids are there already."""
+        import pyarrow
+
+        batches = (batch for table in rows for batch in table.to_batches())
+        with self._writing():
+            self._table.checkout_latest()
+            self._table.add(pyarrow.RecordBatchReader.from_batches(_schema(self.width), batches))
+
+    def remove(self, ids: Sequence[str]) -> None:
+        """From now on no search finds these rows. Their bytes stay in older files until `purge`."""
+        if ids:
+            with self._writing():
+                self._table.checkout_latest()
+                self._table.delete(_among(ids))
+
+    def purge(self) -> None:
+        """Write the table afresh and drop the files of older versions: what was removed is then gone from disk."""
+        with self._writing():
+            self._table.checkout_latest()  # what others have added since we looked must not be lost
+            self._table.add(self._table.search().to_batches(), mode="overwrite")
+            # Not zero: LanceDB warns about that, since a reader of an older version fails; ours looks again.
+            self._table.optimize(cleanup_older_than=timedelta(milliseconds=1), delete_unverified=True)
+
+    def tidy(self) -> None:
+        """Join the small pieces that many additions leave, once they are many."""
+        with self._writing():
+            self._table.checkout_latest()
+            pieces = self._table.stats()["fragment_stats"]["num_fragments"]
+            if pieces > max(_MANY_FRAGMENTS, self._table.count_rows() // _ROWS_PER_FRAGMENT):
+                self._table.optimize(cleanup_older_than=timedelta(hours=1))
+
+    def _reading(self) -> contextlib.AbstractContextManager[None]:
+        return _reading(self.label)
+
+    def _writing(self) -> contextlib.AbstractContextManager[None]:
+        return _writing(self.label)
+
+
+def read_settled(read: Callable[[], ResultT], start_again: Callable[[], object]) -> ResultT:
+    """Read without a lock. Somebody may rewrite the table meanwhile, so only the last of some failures counts."""
+    for _ in range(_NUM_FAILURES_FORGIVEN):
+        try:
+            return read()
+        except VectorsError:
+            start_again()
+    return read()
+
+
+def table_names(place: str, label: str) -> list[str]:
+    with _reading(label):
+        return list(_connect(place).list_tables().tables)
+
+
+def drop_table(place: str, name: str, label: str) -> None:
+    with _writing(label):
+        _connect(place).drop_table(name)
+
+
+def make_rows(
+    columns: Mapping[str, Sequence[Any] | npt.NDArray[Any]], vectors_ND: npt.NDArray[np.float32]
+) -> "pa.Table":
+    """Rows for `upsert`: a value for each of TEXTS, OPTIONAL_TEXTS and NUMBERS, and the vectors."""
+    import pyarrow
+
+    num, width = vectors_ND.shape
+    # Says which writing of a row this is, so that readers fetch only what they have not seen.
+    stamps = [secrets.randbits(63) for _ in range(num)]
+    sketches_NW = sketch(vectors_ND)
+    known: dict[str, Any] = {
+        **columns,
+        "stamp": stamps,
+        "sketch": pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(sketches_NW.ravel()), sketches_NW.shape[1]),
+        "vector": pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors_ND.ravel()), width),
+    }
+    schema = _schema(width)
+    return pyarrow.table([pyarrow.array(known[name], schema.field(name).type) for name in schema.names], schema=schema)
+
+
+def rows_to_bytes(rows: "pa.Table") -> bytes:
+    import pyarrow
+
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue())
+
+
+def rows_from_bytes(data: bytes) -> "pa.Table":
+    """Raises ValueError where the bytes are not such rows."""
+    import pyarrow
+
+    try:
+        return pyarrow.ipc.open_file(data).read_all()
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _schema(width: int) -> "pa.Schema":
+    import pyarrow
+
+    texts = [pyarrow.field(name, pyarrow.string(), nullable=False) for name in TEXTS]
+    optional = [pyarrow.field(name, pyarrow.string()) for name in OPTIONAL_TEXTS]
+    numbers = [pyarrow.field(name, pyarrow.int64(), nullable=False) for name in ("stamp", *NUMBERS)]
+    words = pyarrow.field("sketch", pyarrow.list_(pyarrow.uint64(), num_words(width)), nullable=False)
+    vector = pyarrow.field("vector", pyarrow.list_(pyarrow.float32(), width), nullable=False)
+    return pyarrow.schema([*texts, *optional, *numbers, words, vector])
+
+
+def _connect(place: str) -> Any:
+    try:
+        import lancedb
+    except ImportError as error:
+        raise MissingPackageError("lancedb", "bank") from error
+    return lancedb.connect(place)
+
+
+def _as_array(column: Any) -> npt.NDArray[Any]:
+    import pyarrow
+
+    if pyarrow.types.is_fixed_size_list(column.type):
+        values: npt.NDArray[Any] = column.flatten().to_numpy(zero_copy_only=False)
+        return values.reshape(len(column), column.type.list_size)
+    found: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _among(ids: Sequence[str]) -> str:
+    """Ids are safe file names, so there is nothing in them to escape."""
+    return f"trajectory_id IN ({', '.join(repr(one) for one in ids)})"
+
+
+@contextlib.contextmanager
+def _reading(label: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError, KeyError) as error:  # in these ways LanceDB says that files are bad
+        raise VectorsError(
+            f"The vectors of the bank {label} are missing or damaged: {_reason(error)}. Its trajectories are not "
+            f"affected; make the vectors again with: focusmem bank reembed {label} --embedder FOLDER"
+        ) from error
+
+
+@contextlib.contextmanager
+def _writing(label: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError) as error:
+        raise StorageError(
+            f"Could not write the vectors of the bank {label}: {_reason(error)}. What was there before is untouched."
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    """LanceDB's own words, without the place in its source."""
+    return (
+        (str(error) or type(error).__name__).splitlines()[0].split(", /")[0].removeprefix("lance error: ").rstrip(".")
+    )

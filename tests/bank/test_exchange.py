@@ -1,0 +1,158 @@
+import json
+
+import numpy as np
+import pytest
+
+from banks import WordEmbedder, ids_of, make_many, make_stored
+from focusmem.bank import Bank
+from focusmem.bank.exchange import add_folders, export_bank, import_bank
+from focusmem.errors import RecordError, StorageError
+from focusmem.progress import Progress
+from focusmem.schemas import check_trajectory, find_trajectories, save_trajectory
+
+
+@pytest.fixture
+def embedder():
+    return WordEmbedder()
+
+
+@pytest.fixture
+def bank(tmp_path, embedder):
+    bank = Bank.create(tmp_path / "bank", embedder)
+    bank.add(make_many(20, num_steps=1), embedder)
+    return bank
+
+
+@pytest.fixture
+def export(bank, tmp_path):
+    export_bank(bank, tmp_path / "export")
+    return tmp_path / "export"
+
+
+def hits(path, embedder, text="How much is the thingea?"):
+    return Bank.open(path).search(embedder.vector(text), None, 9).hits
+
+
+def test_an_export_can_be_read_without_us(bank, export, embedder):
+    names = (export / "ids.txt").read_text().split()
+    vectors = np.load(export / "vectors.npy", allow_pickle=False)
+    assert sorted(names) == sorted(ids_of(make_many(20, num_steps=1)))
+    assert (vectors.shape, vectors.dtype) == ((20, 96), np.float32)
+    for name, vector in zip(names, vectors, strict=True):
+        assert check_trajectory(export / "trajectories" / name) == []
+        np.testing.assert_allclose(vector, embedder.vector(bank.load(name).trajectory.instruction), rtol=1e-6)
+
+
+def test_out_and_in_again_is_the_same_bank(bank, export, tmp_path, embedder):
+    report = import_bank(tmp_path / "copy", export)
+    assert (len(report.added), report.failures) == (20, ())
+    copy = Bank.open(tmp_path / "copy")
+    assert copy.entries() == bank.entries()
+    assert hits(tmp_path / "copy", embedder) == hits(bank.folder.path, embedder)
+    again = import_bank(tmp_path / "copy", export)
+    assert (again.added, len(again.known)) == ((), 20)
+
+
+def test_an_export_never_overwrites(bank, export):
+    with pytest.raises(StorageError, match="exists already"):
+        export_bank(bank, export)
+
+
+def test_vectors_of_another_embedder_are_made_again(export, tmp_path):
+    other = WordEmbedder("words-2", width=30)
+    Bank.create(tmp_path / "other", other).add(make_many(2, num_steps=1), other)
+    with pytest.raises(StorageError, match=r"another embedder.*--embedder"):
+        import_bank(tmp_path / "other", export)
+    report = import_bank(tmp_path / "other", export, other)
+    assert (len(report.added), len(report.known)) == (18, 2)
+
+
+def test_an_embedder_decides_for_a_new_bank(export, tmp_path):
+    other = WordEmbedder("words-2", width=30)
+    import_bank(tmp_path / "new", export, other)
+    assert Bank.open(tmp_path / "new").manifest.embedder == "words-2"
+    with pytest.raises(StorageError, match="holds vectors of another embedder"):
+        import_bank(tmp_path / "new", export, WordEmbedder("words-3"))
+
+
+def test_plain_trajectories_need_an_embedder(bank, tmp_path, embedder):
+    source = bank.folder.path / "trajectories"
+    with pytest.raises(StorageError, match=r"brings no vectors.*--embedder"):
+        import_bank(tmp_path / "new", source)
+    assert len(import_bank(tmp_path / "new", source, embedder).added) == 20
+
+
+def test_bad_ones_in_the_middle_of_an_import_are_named_and_counted(export, tmp_path, embedder):
+    folder = export / "trajectories"
+    (folder / "trajectory-3" / "trajectory.json").write_text("{")
+    next((folder / "trajectory-7" / "screenshots").iterdir()).write_bytes(b"no picture")
+    (folder / "trajectory-9").rename(folder / "elsewhere")
+    (folder / "trajectory-11" / "trajectory.json").write_bytes(
+        (folder / "trajectory-12" / "trajectory.json").read_bytes()
+    )
+    vectors = np.load(export / "vectors.npy")
+    names = (export / "ids.txt").read_text().split()
+    vectors[names.index("trajectory-15")] *= 2
+    np.save(export / "vectors.npy", vectors)
+    with Progress("import", total=0) as line:
+        report = import_bank(tmp_path / "new", export, line=line)
+    assert len(report.added) == 15
+    reasons = {failure.name.split("/")[-1]: failure.reason for failure in report.failures}
+    assert set(reasons) == {f"trajectory-{number}" for number in (3, 7, 9, 11, 15)}
+    assert "not valid JSON" in reasons["trajectory-3"]
+    assert "another id" in reasons["trajectory-11"]
+    assert "length is not one" in reasons["trajectory-15"]
+    assert (line.total, line.num_done, line.num_failed) == (20, 20, 5)
+    assert Bank.open(tmp_path / "new").stats()["num_trajectories"] == 15
+
+
+def test_folders_of_many_with_a_bad_one(tmp_path, embedder):
+    for stored in make_many(40, num_steps=1):
+        save_trajectory(tmp_path / "t" / stored.trajectory.trajectory_id, stored.trajectory, stored.screenshots)
+    (tmp_path / "t" / "trajectory-20" / "trajectory.json").write_text("[]")
+    bank = Bank.create(tmp_path / "bank", embedder)
+    report = add_folders(bank, find_trajectories(tmp_path / "t"), embedder)
+    assert len(report.added) == 39
+    assert [failure.name for failure in report.failures] == [str(tmp_path / "t" / "trajectory-20")]
+
+
+def test_a_damaged_trajectory_is_left_out_of_an_export(bank, tmp_path):
+    (bank.folder.trajectory("trajectory-4") / "trajectory.json").write_text("{")
+    report = export_bank(bank, tmp_path / "out")
+    assert (report.num_trajectories, [failure.name for failure in report.failures]) == (19, ["trajectory-4"])
+    assert len(import_bank(tmp_path / "new", tmp_path / "out").added) == 19
+
+
+def spoil_ids(export):
+    (export / "ids.txt").write_text("../../etc\n" * 20)
+
+
+def spoil_vectors(export):
+    (export / "vectors.npy").write_bytes((export / "vectors.npy").read_bytes()[:500])
+
+
+def spoil_shape(export):
+    np.save(export / "vectors.npy", np.zeros((20, 3), np.float32))
+
+
+def pickled_vectors(export):
+    np.save(export / "vectors.npy", np.array([{}] * 20, dtype=object), allow_pickle=True)
+
+
+def newer_version(export):
+    document = json.loads((export / "export.json").read_text())
+    (export / "export.json").write_text(json.dumps(document | {"schema_version": 9}))
+
+
+@pytest.mark.parametrize("spoil", [spoil_ids, spoil_vectors, spoil_shape, pickled_vectors, newer_version])
+def test_a_spoilt_export_is_refused(export, tmp_path, spoil):
+    spoil(export)
+    with pytest.raises((RecordError, StorageError)):
+        import_bank(tmp_path / "new", export)
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_comes_later_can_be_added_to_what_was_imported(export, tmp_path, embedder):
+    import_bank(tmp_path / "new", export)
+    Bank.open(tmp_path / "new").add([make_stored(99)], embedder)
+    assert Bank.open(tmp_path / "new").stats()["num_trajectories"] == 21

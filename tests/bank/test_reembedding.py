@@ -1,0 +1,131 @@
+import shutil
+
+import pytest
+
+from banks import WordEmbedder, ids_of, make_many, make_stored
+from focusmem.bank import Bank, Query
+from focusmem.bank.reembedding import reembed
+from focusmem.bank.vectors import table_names
+from focusmem.errors import StorageError
+
+OLD, NEW = WordEmbedder(), WordEmbedder("words-2", width=40)
+
+
+@pytest.fixture
+def path(tmp_path):
+    Bank.create(tmp_path / "bank", OLD).add(make_many(20, num_steps=1), OLD)
+    return tmp_path / "bank"
+
+
+def check_all_are_found(path, embedder, num):
+    bank = Bank.open(path)
+    assert (bank.manifest.embedder, bank.manifest.width) == (embedder.identity, embedder.width)
+    assert (bank.stats()["num_trajectories"], bank.stats()["num_without_vector"]) == (num, 0)
+    for name in bank.folder.trajectory_ids():
+        instruction = bank.load(name).trajectory.instruction
+        assert bank.search(embedder.vector(instruction), None).hits[0].trajectory_id == name
+    assert len(table_names(bank.place, "bank")) == 1
+
+
+def test_another_embedder(path):
+    report = reembed(path, NEW)
+    assert (report.num_trajectories, report.num_embedded, report.failures) == (20, 20, ())
+    check_all_are_found(path, NEW, 20)
+    Bank.open(path).add([make_stored(30)], NEW)
+    check_all_are_found(path, NEW, 21)
+    assert Bank.open(path).search(NEW.vector("x"), Query(task_id="shop/4")).removed.num_removed == 1
+
+
+def test_a_bank_that_is_open_meanwhile_says_so(path):
+    bank = Bank.open(path)
+    bank.search(OLD.vector("x"), None)
+    reembed(path, NEW)
+    for attempt in (
+        lambda: bank.search(OLD.vector("x"), None),
+        lambda: bank.add([make_stored(30)], OLD),
+    ):
+        with pytest.raises(StorageError, match=r"made again with another embedder|reembed"):
+            attempt()
+
+
+def test_the_same_embedder_does_nothing_unless_asked(path):
+    embedder = WordEmbedder()
+    assert reembed(path, embedder).num_embedded == 0
+    assert reembed(path, embedder, is_fresh=True).num_embedded == 20
+    check_all_are_found(path, OLD, 20)
+
+
+def test_stopped_it_goes_on_where_it_was(path):
+    class Stopping(WordEmbedder):
+        def embed_trajectories(self, items):
+            if self.num_embedded:
+                raise KeyboardInterrupt
+            return super().embed_trajectories(items)
+
+    with pytest.raises(KeyboardInterrupt):
+        reembed(path, Stopping("words-2", width=40))
+    check_all_but_tables_are_old(path)
+    report = reembed(path, NEW)
+    assert report.num_embedded == 4, "sixteen were done before"
+    check_all_are_found(path, NEW, 20)
+
+
+def check_all_but_tables_are_old(path):
+    bank = Bank.open(path)
+    assert bank.manifest.embedder == OLD.identity
+    assert len(bank.search(OLD.vector("x"), None, 99).hits) == 20
+
+
+def test_what_is_added_and_deleted_meanwhile_is_not_forgotten(path):
+    class Meddling(WordEmbedder):
+        def embed_trajectories(self, items):
+            if not self.num_embedded:
+                bank = Bank.open(path)
+                bank.add(make_many(2, start=50), OLD)
+                bank.delete(["trajectory-0", "trajectory-19", items[3].trajectory.trajectory_id])
+            return super().embed_trajectories(items)
+
+    report = reembed(path, Meddling("words-2", width=40))
+    assert report.failures == ()
+    names = Bank.open(path).folder.trajectory_ids()
+    assert {"trajectory-50", "trajectory-51"} <= set(names)
+    assert "trajectory-0" not in names
+    check_all_are_found(path, NEW, len(names))
+
+
+@pytest.mark.parametrize("is_table_there", [True, False])
+def test_it_mends_a_damaged_or_missing_table(path, is_table_there):
+    if is_table_there:
+        for file in (path / "vectors").rglob("*.lance"):
+            if file.is_file():
+                file.write_bytes(file.read_bytes()[:50])
+    else:
+        shutil.rmtree(path / "vectors")
+    assert reembed(path, OLD).num_embedded == 20
+    check_all_are_found(path, OLD, 20)
+
+
+def test_it_gives_vectors_to_those_that_have_none(path):
+    bank = Bank.open(path)
+    bank.vectors.remove(["trajectory-3", "trajectory-4"])
+    assert bank.stats()["num_without_vector"] == 2
+    assert reembed(path, OLD).num_embedded == 2
+    check_all_are_found(path, OLD, 20)
+
+
+def test_what_cannot_be_read_is_told_and_stays(path):
+    (path / "trajectories" / "trajectory-5" / "trajectory.json").write_text("{")
+    report = reembed(path, NEW)
+    assert (report.num_trajectories, report.num_embedded) == (19, 19)
+    [failure] = report.failures
+    assert failure.name.endswith("trajectory-5")
+    assert Bank.open(path).stats()["num_without_vector"] == 1
+
+
+def test_deletions_left_unfinished_are_finished(path):
+    bank = Bank.open(path)
+    bank.journal.note_deleting(["trajectory-2"])
+    shutil.rmtree(path / "vectors")
+    reembed(path, OLD)
+    assert sorted(ids_of(make_many(20, num_steps=1))) != Bank.open(path).folder.trajectory_ids()
+    check_all_are_found(path, OLD, 19)

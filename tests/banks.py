@@ -1,0 +1,66 @@
+"""A small embedder and small trajectories for tests of the bank; light enough for processes of their own."""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from factories import make_trajectory
+from focusmem.bank.embedder import Moment
+from focusmem.errors import ConfigError
+from focusmem.files import sha256_hex
+from focusmem.schemas import Annotations, StoredTrajectory
+
+KINDS = (
+    "How much is the {}?",
+    "Where is the {} made?",
+    "Compare the {} with its neighbours",
+    "List the colours of the {}",
+    "Buy the {} for me",
+)
+
+
+class WordEmbedder:
+    """The sum of a vector for each word of the instruction: alike in words is alike in direction."""
+
+    def __init__(self, identity: str = "words-1", width: int = 96) -> None:
+        self.identity, self.width = identity, width
+        self.num_embedded = 0
+
+    def embed_trajectories(self, items: Sequence[StoredTrajectory]) -> np.ndarray:
+        for item in items:
+            if "unembeddable" in item.trajectory.instruction:
+                raise ConfigError("This trajectory cannot be embedded.")
+        self.num_embedded += len(items)
+        return np.stack([self.vector(item.trajectory.instruction) for item in items])
+
+    def embed_queries(self, moments: Sequence[Moment]) -> np.ndarray:
+        return np.stack([self.vector(moment.instruction) for moment in moments])
+
+    def vector(self, text: str) -> np.ndarray:
+        words = re.findall(r"\w+", text.lower()) or [""]
+        total = np.sum([self._word(word) for word in words], axis=0)
+        return (total / np.linalg.norm(total)).astype(np.float32)
+
+    def _word(self, word: str) -> np.ndarray:
+        seed = int(sha256_hex(f"{self.identity} {word}".encode())[:16], 16)
+        return np.random.default_rng(seed).standard_normal(self.width)
+
+
+def make_stored(number: int = 0, *, num_steps: int = 2, **changes) -> StoredTrajectory:
+    """Each of its own task, instance and (for the first five) kind of wording."""
+    trajectory, screenshots = make_trajectory(num_steps, number)
+    thing = f"thing{chr(97 + number % 26)}{chr(97 + number // 26 % 26)}"
+    values = {
+        "instruction": KINDS[number % len(KINDS)].format(thing),
+        "annotations": Annotations(instance=thing, template=f"{KINDS[number % len(KINDS)]}, wording {number}"),
+    }
+    return StoredTrajectory(trajectory.model_copy(update=values | changes), screenshots)
+
+
+def make_many(num: int, start: int = 0, *, num_steps: int = 2) -> list[StoredTrajectory]:
+    return [make_stored(number, num_steps=num_steps) for number in range(start, start + num)]
+
+
+def ids_of(items: Sequence[StoredTrajectory]) -> list[str]:
+    return [item.trajectory.trajectory_id for item in items]

@@ -1,0 +1,143 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from banks import make_many, make_stored
+from factories import make_screenshot
+from focusmem.cli.main import app
+from focusmem.errors import UserError
+from focusmem.evidence import Serialiser
+from focusmem.model.evidence_cache import CacheConfig, EvidenceCache
+from focusmem.schemas import EvidenceItem, save_trajectory
+from toys import make_policy
+
+
+def focusmem(*words, exit_code=0):
+    result = CliRunner().invoke(app, ["bank", *map(str, words)])
+    assert result.exit_code == exit_code, (result.output, result.exception)
+    return result
+
+
+def answer(*words, exit_code=0):
+    return json.loads(focusmem(*words, "--json", exit_code=exit_code).stdout)
+
+
+def refused(*words) -> str:
+    result = CliRunner().invoke(app, ["bank", *map(str, words)])
+    assert isinstance(result.exception, UserError)
+    return str(result.exception)
+
+
+@pytest.fixture
+def trajectories(tmp_path):
+    for stored in make_many(5):
+        save_trajectory(tmp_path / "t" / stored.trajectory.trajectory_id, stored.trajectory, stored.screenshots)
+    return tmp_path / "t"
+
+
+@pytest.fixture
+def bank(trajectories, tmp_path):
+    focusmem("add", tmp_path / "bank", trajectories, "--embedder", "toy")
+    return tmp_path / "bank"
+
+
+def test_adding_says_what_happened(trajectories, tmp_path):
+    (trajectories / "trajectory-2" / "trajectory.json").write_text("{")
+    words = ("add", tmp_path / "bank", trajectories, "--embedder", "toy", "--set", "max_key_frames=1")
+    first = answer(*words, exit_code=1)
+    assert (first["num_added"], first["num_known"], first["num_failed"]) == (4, 0, 1)
+    assert (first["num_frames"], first["num_frames_used"]) == (8, 4)
+    assert first["failures"][0]["name"] == str(trajectories / "trajectory-2")
+    assert answer(*words, exit_code=1)["num_known"] == 4
+    text = focusmem(*words, exit_code=1).output
+    assert "left out" in text
+    assert "failed 1" in text
+
+
+def test_list_and_stats(bank):
+    listed = answer("list", bank, "--limit", "2")
+    assert (listed["num_trajectories"], len(listed["trajectories"])) == (5, 2)
+    assert "2 of 5 trajectories." in focusmem("list", bank, "--limit", "2").output
+    assert answer("stats", bank)["num_trajectories"] == 5
+    assert "num_trajectories" in focusmem("stats", bank).output
+
+
+def test_search_as_an_agent_would(bank, tmp_path):
+    asked = ("search", bank, "How much is the thingaa?", "--embedder", "toy", "--top", "2")
+    open_to_all = answer(*asked, "--no-guard")
+    assert len(open_to_all["hits"]) == 2
+    assert open_to_all["removed"]["num_removed"] == 0
+    guarded = answer(*asked, "--task-id", "shop/3", "--instance", "thingba")
+    assert guarded["removed"]["num_by_key"] == {"task": 1, "instance": 1, "template": 1}
+    assert guarded["removed"]["ids_by_key"]["task"] == ["trajectory-3"]
+    assert guarded["removed"]["ids_by_key"]["template"] == ["trajectory-0"]
+    assert not {"trajectory-0", "trajectory-1", "trajectory-3"} & {hit["trajectory_id"] for hit in guarded["hits"]}
+    (tmp_path / "page.png").write_bytes(make_screenshot(3).png)
+    assert "Leakage guard: " in focusmem(*asked, "--screenshot", tmp_path / "page.png").output
+
+
+def test_another_embedder_is_refused_until_the_bank_is_reembedded(bank):
+    words = ("search", bank, "x", "--embedder", "toy", "--set", "max_key_frames=1")
+    assert "focusmem bank reembed" in refused(*words)
+    done = answer("reembed", bank, "--embedder", "toy", "--set", "max_key_frames=1")
+    assert (done["num_trajectories"], done["num_embedded"], done["num_failed"]) == (5, 5, 0)
+    assert len(answer(*words)["hits"]) == 3
+
+
+def test_out_and_in(bank, tmp_path):
+    assert answer("export", bank, tmp_path / "out")["num_exported"] == 5
+    assert answer("import", tmp_path / "copy", tmp_path / "out")["num_added"] == 5
+    assert answer("list", tmp_path / "copy") == answer("list", bank)
+
+
+def test_deleting_reaches_cached_evidence(bank, tmp_path):
+    policy = make_policy()
+    cache = EvidenceCache(policy, CacheConfig(folder=tmp_path / "cache"))
+    prompts = [episodic_prompt(number) for number in (1, 2)]
+    cache.fetch(prompts)
+    assert len(list((tmp_path / "cache").rglob("*.safetensors"))) == 2
+    words = ("delete", bank, "trajectory-1", "nobody", "--cache", tmp_path / "cache")
+    assert answer(*words, exit_code=1) == {"deleted": ["trajectory-1"], "missing": ["nobody"]}
+    assert len(list((tmp_path / "cache").rglob("*.safetensors"))) == 1
+    fresh = EvidenceCache(policy, CacheConfig(folder=tmp_path / "cache"))
+    fresh.fetch(prompts)
+    assert (fresh.counts.num_disk_hits, fresh.counts.num_encoded) == (1, 1)
+    assert answer("list", bank)["num_trajectories"] == 4
+    assert "1 deleted." in focusmem("delete", bank, "trajectory-2").output
+
+
+def episodic_prompt(number):
+    stored = make_stored(number)
+    one = stored.trajectory
+    item = EvidenceItem(item_id="any", role="episodic", instruction=one.instruction, steps=one.steps, rank=2, score=0.4)
+    return Serialiser()(item, stored.screenshots)
+
+
+def test_a_catalogue_is_kept(trajectories, tmp_path):
+    (tmp_path / "names.txt").write_text("Blue Mug\n\n  red lamp \n")
+    words = ("add", tmp_path / "bank", trajectories, "--embedder", "toy", "--catalogue", tmp_path / "names.txt")
+    focusmem(*words)
+    assert answer("stats", tmp_path / "bank")["num_catalogue_names"] == 2
+
+
+@pytest.mark.parametrize("verb", ["list", "stats"])
+def test_no_bank_says_how_to_make_one(tmp_path, verb):
+    assert "focusmem bank add" in refused(verb, tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [("frames=3", "does not set a field"), ("max_length", "does not set a field"), ("max_length=5", "at least 128")],
+)
+def test_bad_settings_are_named(trajectories, tmp_path, setting, message):
+    words = ("add", tmp_path / "bank", trajectories, "--embedder", "toy", "--set", setting)
+    assert message in refused(*words)
+
+
+def test_other_mistakes_are_sentences(bank, tmp_path):
+    assert "does not exist" in refused("add", bank, tmp_path / "nowhere", "--embedder", "toy")
+    assert "is not a folder" in refused("delete", bank, "trajectory-1", "--cache", tmp_path / "nowhere")
+    assert "cannot be the id" in refused("delete", bank, "../x")
+    assert "Unknown backbone" in refused("reembed", bank, "--embedder", "no-such-thing")
+    assert "--embedder" in refused("import", tmp_path / "new", tmp_path / "t")
