@@ -17,14 +17,15 @@ from focusmem.agent.prompt import NUM_RECENT
 from focusmem.errors import ConfigError
 from focusmem.evidence import CHUNK_EVENTS, episodic_items, working_items
 from focusmem.lab.corpus import Corpus, placeholder
-from focusmem.lab.experts import as_trajectory, expert_rollouts
+from focusmem.lab.experts import as_trajectory
+from focusmem.lab.recall import LabBank
 from focusmem.lab.rollout import Rollout, RolloutStep, is_sensible, roll_out
 from focusmem.lab.session import PageSession
 from focusmem.lab.solvers import Solver
 from focusmem.lab.tasks import KINDS, NUM_SITES, LabTask, Use, make_task
 from focusmem.lab.world import World
 from focusmem.model.chat import ChatTokenizer
-from focusmem.schemas import EvidenceItem, Screenshot, Step, Trajectory, action_to_json
+from focusmem.schemas import EvidenceItem, Screenshot, Step, action_to_json
 from focusmem.seeds import derive_seed
 from focusmem.training.batch import Decision, ItemUse, Pixels, TrainingBatch, TrainingItem
 from focusmem.training.lessons import LessonStore
@@ -47,8 +48,6 @@ class LabDecisionsConfig:
     use: Use = "memory"
     num_trajectories: int = 2000
     """Expert episodes to learn from."""
-    num_bank_sites: int | None = None
-    """Sites whose trajectories are in the bank; None: all of the split."""
     negative_share: float = 0.5
     """Of decisions, how many get a trajectory from elsewhere put in to mislead."""
     seed: int = 0
@@ -65,7 +64,7 @@ class LabDecisionsConfig:
 class SiteFirst:
     """A stand-in for a good retriever: trajectories of the same site in an order of chance, then of any other."""
 
-    def __init__(self, bank: "LabBank", *, seed: int = 0) -> None:
+    def __init__(self, bank: LabBank, *, seed: int = 0) -> None:
         self.bank, self.seed = bank, seed
 
     def __call__(self, rollout: Rollout, at: int) -> Sequence[tuple[int, float]]:
@@ -75,16 +74,6 @@ class SiteFirst:
         others = rng.sample(places, min(NUM_EPISODIC, len(places)))
         chosen = dict.fromkeys([*rng.sample(own, len(own)), *others])
         return [(place, 1.0 - 0.1 * rank) for rank, place in enumerate(chosen)][:NUM_EPISODIC]
-
-
-class LabBank:
-    """The experts' trajectories of a split, held in memory without pixels."""
-
-    def __init__(self, world: World, split: str, *, num_sites: int | None = None) -> None:
-        self.rollouts = list(expert_rollouts(world, split, num_sites=num_sites))
-        self.trajectories: list[Trajectory] = [as_trajectory(one, placeholder).trajectory for one in self.rollouts]
-        if not self.rollouts:
-            raise ConfigError(f"The bank of split '{split}' is empty; give it more sites.")
 
 
 class LabDecisions:
@@ -150,7 +139,7 @@ class LabDecisions:
         negative = self._negative(rollout, at)
         if negative is not None:  # in place of the last, so that there are never more than at acting
             found = [*found[: NUM_EPISODIC - 1], (negative, 0.0)]
-        trajectories = [(self.bank.trajectories[place], score) for place, score in found]
+        trajectories = [(self.bank.trajectories[place].trajectory, score) for place, score in found]
         for place, _ in found:
             self._note_views(self.bank.rollouts[place].steps)
         episodic = episodic_items(trajectories)

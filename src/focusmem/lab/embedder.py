@@ -1,0 +1,253 @@
+"""The laboratory's embedder: the policy's own weights with a small low-rank update, taught to find trajectories.
+
+A moment of an episode should lie close to trajectories of the same site that show what its task needs, and far from
+those of other sites; next to each right one stands one of the same site that shows something else.
+
+Shapes: P moments of a step, J trajectories of a step, D width.
+"""
+
+import copy
+import json
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn import functional as F
+
+from focusmem.bank.embedder import EmbedderConfig, Moment, QwenEmbedder
+from focusmem.errors import CheckpointError, ConfigError, StorageError
+from focusmem.files import whole_folder, write_whole
+from focusmem.lab.corpus import placeholder
+from focusmem.lab.experts import as_trajectory
+from focusmem.lab.fast_vision import see_all
+from focusmem.lab.rollout import Rollout, RolloutStep, roll_out
+from focusmem.lab.session import PageSession
+from focusmem.lab.solvers import Solver
+from focusmem.lab.tasks import KINDS, USES, LabTask, make_task
+from focusmem.lab.ways import needed_way, shown_ways
+from focusmem.lab.world import World
+from focusmem.model.backbone import Backbone, VisionFeatures
+from focusmem.model.inputs import PackedRows, stack_rows
+from focusmem.model.lora import LoraConfig
+from focusmem.progress import Progress
+from focusmem.schemas import Screenshot
+from focusmem.seeds import derive_seed
+
+READING = EmbedderConfig(
+    key_parts=("instruction", "actions"), query_parts=("instruction",), max_key_frames=2, num_query_frames=2
+)
+"""How laboratory records are read: what a trajectory shows is in its actions, which site it is on in its pictures."""
+
+_WEIGHTS, _CARD = "embedder.safetensors", "card.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedderTrainingConfig:
+    num_steps: int = 300
+    num_pairs: int = 64
+    """Moments per step; twice as many trajectories."""
+    rank: int = 8
+    learning_rate: float = 1e-3
+    temperature: float = 0.05
+    num_workers: int = 13
+    seed: int = 0
+    world_seed: int = 0
+    num_sites: int = 4000
+    """Pretraining sites that pairs are drawn from."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_steps", "num_pairs", "rank", "num_sites"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"EmbedderTrainingConfig.{name} is {getattr(self, name)}; it must be at least 1.")
+
+
+@dataclass(frozen=True)
+class PairBatch:
+    moments: PackedRows
+    trajectories: PackedRows
+    """The right one of each moment, then one more of each moment's site."""
+    is_other: tuple[bool, ...]
+    """For the second half: whether it shows nothing that the moment needs, and so counts as wrong."""
+    digests: tuple[str, ...]
+    pixels_NHWC: Tensor
+
+    def pin_memory(self) -> "PairBatch":
+        return PairBatch(
+            self.moments.pin_memory(),
+            self.trajectories.pin_memory(),
+            self.is_other,
+            self.digests,
+            self.pixels_NHWC.pin_memory(),
+        )
+
+
+class Pairs(torch.utils.data.Dataset[PairBatch]):
+    """Batches by number; prompts carry placeholders, and pixels are drawn last."""
+
+    def __init__(self, world: World, embedder: QwenEmbedder, config: EmbedderTrainingConfig) -> None:
+        self.world, self.config = world, config
+        self.chat = embedder.backbone.chat
+        self.key_prompt, self.query_prompt = embedder.key_prompt, embedder.query_prompt
+
+    def __len__(self) -> int:
+        return self.config.num_steps
+
+    def __getitem__(self, number: int) -> PairBatch:
+        rng = random.Random(derive_seed(self.config.seed, "pairs", number))
+        sites = rng.sample(range(self.config.num_sites), min(self.config.num_pairs, self.config.num_sites))
+        moments, right, more, is_other = [], [], [], []
+        views: dict[str, RolloutStep] = {}
+        for site in sites:
+            rollout = self._episode(rng, f"p-{site}")
+            way = needed_way(self.world, rollout.task)
+            positive, other = self._some_that_show(rng, rollout.task, way)
+            moments.append(self.query_prompt(moment_of(rollout, rng.randrange(len(rollout.steps)))))
+            right.append(self.key_prompt(as_trajectory(positive, placeholder)))
+            more.append(self.key_prompt(as_trajectory(other, placeholder)))
+            is_other.append(way not in shown_ways(self.world, other.steps))
+            for step in (*rollout.steps, *positive.steps, *other.steps):
+                views[placeholder(step).digest] = step
+        rows = [self.chat.pack([self.chat.tokenise(one) for one in prompts]) for prompts in (moments, [*right, *more])]
+        shown = {picture.digest for packed in rows for own in packed.pictures for picture in own}
+        digests = tuple(sorted(shown))
+        pixels = torch.stack([self._pixels(views[digest]) for digest in digests])
+        return PairBatch(rows[0], rows[1], tuple(is_other), digests, pixels)
+
+    def _some_that_show(self, rng: random.Random, task: LabTask, way: str) -> tuple[Rollout, Rollout]:
+        """A trajectory of the site that shows the way, and another one, if possible one that does not."""
+        candidates = [self._episode(rng, task.site_id) for _ in range(4)]
+        candidates.append(self._episode(rng, task.site_id, kinds=(task.kind,)))
+        showing = [one for one in candidates if way in shown_ways(self.world, one.steps)]
+        others = [one for one in candidates if one not in showing]
+        right = rng.choice(showing or candidates)
+        return right, rng.choice(others or [one for one in candidates if one is not right])
+
+    def _episode(self, rng: random.Random, site_id: str, kinds: Sequence[str] | None = None) -> Rollout:
+        kind = rng.choice(tuple(kinds or KINDS[self.world.site(site_id).family]))
+        task = make_task(self.world, site_id, kind, rng.choice(USES), rng.randrange(10**6))
+        return roll_out(self.world, task, Solver.expert(self.world, task))
+
+    def _pixels(self, view: RolloutStep) -> Tensor:
+        image = PageSession(self.world, view.path, scroll=view.scroll, typed=view.typed).image()
+        return torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8).view(image.height, image.width, 3)
+
+
+def moment_of(rollout: Rollout, at: int, picture: Callable[[RolloutStep], Screenshot] = placeholder) -> Moment:
+    """What the agent could ask with at a step."""
+    seen = rollout.steps[max(0, at - 1) : at + 1]
+    return Moment(
+        instruction=rollout.task.task.instruction,
+        screenshots=tuple(picture(step) for step in seen),
+        actions=tuple(step.action for step in rollout.steps[:at]),
+    )
+
+
+def train_embedder(policy: Backbone, config: EmbedderTrainingConfig, folder: Path) -> Path:
+    """Teach an update to a frozen policy and write it with its card."""
+    world = World(config.world_seed)
+    attached = policy.add_lora(LoraConfig(rank=config.rank, alpha=2.0 * config.rank, dropout=0.0))
+    updates = attached.updates.to(policy.device)
+    optimizer = torch.optim.AdamW(updates.parameters(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.01)
+    started, losses = time.monotonic(), []
+    try:
+        with Progress("embedder", total=config.num_steps) as line, attached.switch.turned(True):
+            for number, batch in enumerate(_batches(Pairs(world, QwenEmbedder(policy, READING), config), config)):
+                rate = config.learning_rate * min(1.0, (number + 1) / 20) * (1 - number / config.num_steps)
+                for group in optimizer.param_groups:
+                    group["lr"] = rate
+                loss = pair_loss(policy, batch, config.temperature)
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()  # type: ignore[no-untyped-call]
+                torch.nn.utils.clip_grad_norm_(updates.parameters(), 1.0)
+                optimizer.step()
+                losses.append(loss.detach())
+                line.step(note=f"loss {loss.item():.3f}" if number % 10 == 0 else None)
+        card = {
+            "what": "a low-rank update that makes the laboratory's policy an embedder",
+            "config": asdict(config),
+            "policy": asdict(policy.identity()),
+            "trained_s": round(time.monotonic() - started, 1),
+            "last_loss": round(torch.stack(losses[-20:]).mean().item(), 4),
+        }
+        with whole_folder(folder, replace=folder.exists()) as partial:
+            state = {name: tensor.detach().to("cpu", torch.bfloat16) for name, tensor in updates.state_dict().items()}
+            save_file(state, partial / _WEIGHTS)
+            write_whole(partial / _CARD, json.dumps(card, indent=2).encode())
+    finally:
+        policy.remove_lora(attached)
+    return folder
+
+
+def pair_loss(policy: Backbone, batch: PairBatch, temperature: float) -> Tensor:
+    """Each moment must find its own trajectory among all of the step."""
+    seen = _features(policy, batch)
+    moments_PD = _last_states(policy, batch.moments, seen)
+    trajectories_JD = _last_states(policy, batch.trajectories, seen)
+    scores_PJ = moments_PD @ trajectories_JD.T / temperature
+    # The other one of the own site is wrong only where it shows nothing that is needed.
+    num = len(moments_PD)
+    own = torch.arange(num, device=scores_PJ.device)
+    hidden = torch.tensor([not one for one in batch.is_other], device=scores_PJ.device)
+    mask_PJ = torch.zeros_like(scores_PJ, dtype=torch.bool)
+    mask_PJ[own, own + num] = hidden
+    return F.cross_entropy(scores_PJ.masked_fill(mask_PJ, -torch.inf), own)
+
+
+def load_embedder(policy: Backbone, folder: Path) -> QwenEmbedder:
+    """The embedder as it acts: a copy of the policy with the update added to its weights."""
+    try:
+        card = json.loads((folder / _CARD).read_text(encoding="utf-8"))
+        state = load_file(folder / _WEIGHTS)
+    except (OSError, ValueError) as error:
+        raise StorageError(f"Could not read the embedder in {folder}: {error}") from error
+    if card["policy"]["weights"] != policy.identity().weights:
+        raise CheckpointError(f"The embedder in {folder} belongs to another policy. Train it again for this one.")
+    merged = copy.deepcopy(policy)
+    scale = 2.0  # alpha is twice the rank
+    layers = merged.language_model.layers
+    with torch.no_grad():
+        for name in {key.rsplit(".", 1)[0] for key in state}:
+            _, index, *path = name.split("/")
+            base = layers.get_submodule(".".join((index, *path)))  # type: ignore[union-attr]
+            update = state[f"{name}.up_OR"].float() @ state[f"{name}.down_RI"].float() * scale
+            base.weight += update.to(base.weight.device, base.weight.dtype)
+    return QwenEmbedder(merged, READING)
+
+
+def _features(policy: Backbone, batch: PairBatch) -> Mapping[str, VisionFeatures]:
+    pixels_NHWC = batch.pixels_NHWC.to(policy.device, non_blocking=True)
+    grid = policy.chat.token_grid(pixels_NHWC.shape[2], pixels_NHWC.shape[1])
+    with torch.no_grad():
+        main_NVD, deep_LNVD = see_all(policy.model.model.visual, pixels_NHWC)
+    return {digest: VisionFeatures(main_NVD[at], deep_LNVD[:, at], grid) for at, digest in enumerate(batch.digests)}
+
+
+def _last_states(policy: Backbone, rows: PackedRows, seen: Mapping[str, VisionFeatures]) -> Tensor:
+    batch = stack_rows(policy.embed(rows, seen=seen))
+    hidden_BSD = policy.run(batch)
+    last_B = torch.tensor(batch.lengths, device=hidden_BSD.device) - 1
+    states_BD = hidden_BSD[torch.arange(len(last_B), device=hidden_BSD.device), last_B].float()
+    return F.normalize(states_BD, dim=-1)
+
+
+def _batches(pairs: Pairs, config: EmbedderTrainingConfig) -> Iterator[PairBatch]:
+    is_parallel = config.num_workers > 0
+    yield from torch.utils.data.DataLoader(
+        pairs,
+        batch_size=None,
+        num_workers=config.num_workers,
+        prefetch_factor=2 if is_parallel else None,
+        pin_memory=torch.cuda.is_available(),
+        multiprocessing_context="fork" if is_parallel else None,
+        collate_fn=_as_it_is,
+    )
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch

@@ -1,0 +1,121 @@
+"""The experts' trajectories of a split with their vectors, searched exactly: a bank that fits in memory.
+
+The same guard and the same ranking as a bank on disk, for machines that have no vector store.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from focusmem.bank.embedder import Embedder, Moment
+from focusmem.bank.index import ExactIndex
+from focusmem.bank.leakage import KeyColumns, LeakageGuard, Query
+from focusmem.bank.retrieval import Hits, search_index
+from focusmem.errors import ConfigError
+from focusmem.intervals import wilson_interval
+from focusmem.lab.embedder import moment_of
+from focusmem.lab.experts import as_trajectory, expert_rollouts
+from focusmem.lab.rollout import Rollout, RolloutStep, roll_out, screenshot_of
+from focusmem.lab.solvers import Solver
+from focusmem.lab.tasks import LabTask
+from focusmem.lab.ways import needed_way, shown_ways
+from focusmem.lab.world import World
+from focusmem.progress import Progress
+from focusmem.schemas import Screenshot, StoredTrajectory
+
+_BATCH = 64
+
+
+class LabBank:
+    """Trajectories of a split's sites, in memory. `picture` draws what a step saw."""
+
+    def __init__(
+        self,
+        world: World,
+        split: str,
+        *,
+        num_sites: int | None = None,
+        picture: Callable[[RolloutStep], Screenshot] | None = None,
+    ) -> None:
+        self.world = world
+        self.rollouts: list[Rollout] = list(expert_rollouts(world, split, num_sites=num_sites))
+        if not self.rollouts:
+            raise ConfigError(f"The bank of split '{split}' is empty; give it more sites.")
+        draw = picture or (lambda step: screenshot_of(world, step))
+        self.trajectories: list[StoredTrajectory] = [as_trajectory(one, draw) for one in self.rollouts]
+        self.place_of = {one.trajectory.trajectory_id: place for place, one in enumerate(self.trajectories)}
+
+
+@dataclass(frozen=True)
+class LabRecall:
+    """A bank with the vectors that an embedder gave its trajectories."""
+
+    bank: LabBank
+    embedder: Embedder
+    index: ExactIndex
+    columns: KeyColumns
+    guard: LeakageGuard
+
+    @classmethod
+    def build(cls, bank: LabBank, embedder: Embedder) -> "LabRecall":
+        items, guard = bank.trajectories, LeakageGuard()
+        vectors = []
+        with Progress("embed", total=len(items)) as line:
+            for start in range(0, len(items), _BATCH):
+                vectors.append(embedder.embed_trajectories(items[start : start + _BATCH]))
+                line.step(len(vectors[-1]))
+        columns = KeyColumns.of([guard.keys(Query.of(item.trajectory)) for item in items])
+        return cls(bank, embedder, ExactIndex(np.concatenate(vectors)), columns, guard)
+
+    def find(self, moments: Sequence[Moment], tasks: Sequence[LabTask], *, top: int = 3) -> list[Hits]:
+        """The nearest trajectories that share no key with the task at hand."""
+        names = np.array(list(self.bank.place_of), dtype=object)
+        vectors_QD = self.embedder.embed_queries(moments)
+        return [
+            search_index(self.index, names, self.columns, vector_D, self.guard.keys(Query.of(task.task)), top)
+            for vector_D, task in zip(vectors_QD, tasks, strict=True)
+        ]
+
+
+def recall_rate(recall: LabRecall, tasks: Sequence[LabTask], *, top: int = 3) -> dict[str, Any]:
+    """How often a trajectory that shows what the task needs is among the first, where the bank holds one.
+
+    Asked at every step of an expert's episode; a task counts at each of its steps.
+    """
+    world, bank = recall.bank.world, recall.bank
+    shown = [shown_ways(world, one.steps) for one in bank.rollouts]
+    right_site, right_way, num_steps, num_held = 0, 0, 0, 0
+    with Progress("recall", total=len(tasks)) as line:
+        for task in tasks:
+            rollout = roll_out(world, task, Solver.expert(world, task))
+            way = needed_way(world, task)
+            keys = recall.guard.keys(Query.of(task.task))
+            is_free = ~np.logical_or.reduce(list(recall.columns.matches(keys).values()))
+            own = {
+                place
+                for place, one in enumerate(bank.rollouts)
+                if one.task.site_id == task.site_id and way in shown[place] and is_free[place]
+            }
+            line.step()
+            if not own:
+                continue
+            num_held += 1
+            moments = [
+                moment_of(rollout, at, lambda step: screenshot_of(world, step)) for at in range(len(rollout.steps))
+            ]
+            for hits in recall.find(moments, [task] * len(moments), top=top):
+                places = {bank.place_of[hit.trajectory_id] for hit in hits.hits}
+                right_way += bool(places & own)
+                right_site += any(bank.rollouts[place].task.site_id == task.site_id for place in places)
+                num_steps += 1
+    return {
+        "top": top,
+        "num_tasks": len(tasks),
+        "num_tasks_with_one": num_held,
+        "num_moments": num_steps,
+        "right_way_rate": right_way / max(1, num_steps),
+        "right_way_interval": list(wilson_interval(right_way, num_steps)),
+        "right_site_rate": right_site / max(1, num_steps),
+    }
