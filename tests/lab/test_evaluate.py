@@ -3,14 +3,23 @@ import json
 import pytest
 import torch
 
+from focusmem.agent.memory import AgentMemory, MemoryUse
+from focusmem.bank.embedder import QwenEmbedder
 from focusmem.errors import ConfigError, WorldError
 from focusmem.lab.answers import experience
+from focusmem.lab.corpus import Texts
+from focusmem.lab.embedder import READING
 from focusmem.lab.evaluate import EvaluateConfig, _Evaluation, evaluate, summarise
 from focusmem.lab.policy import new_policy, train_tokenizer
 from focusmem.lab.raster_browser import RasterBrowser
+from focusmem.lab.recall import LabBank, LabRecall
 from focusmem.lab.rollout import roll_out
 from focusmem.lab.solvers import Solver
 from focusmem.lab.world import World
+from focusmem.model.compressor import CompressorConfig
+from focusmem.model.config import MemoryConfig
+from focusmem.model.lora import LoraConfig
+from focusmem.model.policy import MemoryPolicy
 from focusmem.schemas import Screenshot, action_to_json
 from focusmem.schemas.trajectory_folder import check_trajectory, load_trajectory
 
@@ -179,3 +188,49 @@ def test_the_same_episodes_in_chromium(policy, tmp_path):
         assert [(step.action, step.click_point, step.error) for step in ours.steps] == [
             (step.action, step.click_point, step.error) for step in theirs.steps
         ]
+
+
+@pytest.fixture(scope="module")
+def recall(policy):
+    """An untrained embedder over a small bank: what it finds is alike in nothing, but it is found."""
+    return LabRecall.build(LabBank(World(0), "e", num_sites=4), QwenEmbedder(policy, READING))
+
+
+def test_what_is_retrieved_stands_raw_in_front(policy, recall, tmp_path):
+    config = small(memory="retrieved", num_tasks=1, num_found=2)
+    evaluation = _Evaluation(policy, config, tmp_path, recall=recall)
+    fronts = []
+
+    def asked(prompts, own):
+        fronts.append(own)
+        return ['{"name": "wait", "arguments": {}}'] * len(prompts)
+
+    evaluation._ask = asked
+    evaluation.run()
+    results = summarise(tmp_path)
+    assert all(len(own) == 1 for own in fronts)
+    assert results["mean_memory_tokens"] == pytest.approx(sum(own[0].length for own in fronts) / len(fronts))
+    assert results["mean_memory_tokens"] > 1000, "two whole trajectories"
+
+
+@pytest.mark.parametrize("is_gated", [False, True])
+def test_latent_memory_offers_blocks_at_every_step(policy, recall, tmp_path, is_gated):
+    config = MemoryConfig(
+        lora=LoraConfig(rank=2), compressor=CompressorConfig(num_tokens=4, num_heads=2, num_refinements=1)
+    )
+    memory = AgentMemory(
+        MemoryPolicy(policy, config).eval(), Texts.load().serialise, MemoryUse(is_gated=is_gated, is_dynamic=is_gated)
+    )
+    results = evaluate(policy, small(memory="latent", name="toy", num_tasks=1), tmp_path, memory=memory, recall=recall)
+    assert results["memory"] == "toy"
+    assert results["accepted_rate"] == 1.0, "a fresh gate is open"
+    # Three found at each of fifteen steps, and a chunk for every four expired: none for four steps, then 1, 2, 3.
+    num_blocks = 15 * 3 + 4 * 1 + 4 * 2 + 3 * 3
+    assert results["mean_memory_tokens"] * 15 == pytest.approx(4 * num_blocks)
+
+
+def test_memory_that_is_missing_is_named(policy, tmp_path):
+    with pytest.raises(ConfigError, match="embedder"):
+        evaluate(policy, small(memory="retrieved"), tmp_path)
+    with pytest.raises(ConfigError, match="checkpoint"):
+        evaluate(policy, small(memory="latent"), tmp_path, recall=object())

@@ -1,8 +1,10 @@
 """The laboratory's policy at work: whole episodes on sites it has never seen, many side by side.
 
-none     the prompt alone
-notes    a few words about the site in front of it
-replay   a demonstration on the same site in front of it, raw
+none       the prompt alone
+notes      a few words about the site in front of it
+replay     a demonstration on the same site in front of it, raw: the most telling one, as a perfect retriever finds it
+retrieved  what the bank's retriever finds in front of it, raw
+latent     the same as latent blocks, together with the expired history; a run says which memory it was
 """
 
 import asyncio
@@ -17,15 +19,18 @@ from typing import Any, Literal, get_args
 
 import torch
 
+from focusmem.agent.memory import AgentMemory, Situation
 from focusmem.agent.prompt import NUM_RECENT, RecentEvent
+from focusmem.bank.embedder import Moment
 from focusmem.browser.base import Browser
 from focusmem.errors import ConfigError, PolicyError, WorldError
-from focusmem.evidence import working_items
+from focusmem.evidence import episodic_items, working_items
 from focusmem.files import write_whole
 from focusmem.intervals import wilson_interval
 from focusmem.lab.answers import experience, notes
 from focusmem.lab.corpus import Texts
 from focusmem.lab.raster_browser import RasterBrowser
+from focusmem.lab.recall import LabRecall
 from focusmem.lab.rollout import Rollout, iter_tasks, roll_out, screenshot_of
 from focusmem.lab.session import ORIGIN
 from focusmem.lab.solvers import Solver
@@ -43,6 +48,7 @@ from focusmem.schemas import (
     Run,
     Screenshot,
     Step,
+    StoredTrajectory,
     Trajectory,
     Turn,
     action_to_json,
@@ -52,13 +58,17 @@ from focusmem.schemas import (
 )
 from focusmem.schemas.environment import collect_environment
 
-MemoryKind = Literal["none", "notes", "replay"]
+MemoryKind = Literal["none", "notes", "replay", "retrieved", "latent"]
 BrowserKind = Literal["raster", "chromium"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateConfig:
     memory: MemoryKind = "none"
+    name: str | None = None
+    """What the memory is called in reports; the same as `memory` unless told."""
+    num_found: int = 3
+    """Trajectories that retrieval may show."""
     num_tasks: int = 400
     seed: int = 0
     world_seed: int = 0
@@ -85,6 +95,12 @@ class _Episode:
     browser: Browser
     front: ReadFront | None
     """What memory shows in front of every prompt, read once."""
+    shown: tuple[str, ...] = ()
+    """Which trajectories the front shows, where they were retrieved."""
+    num_prompt_tokens: int = 0
+    num_memory_tokens: int = 0
+    num_offered: int = 0
+    num_accepted: int = 0
     steps: list[Step] = field(default_factory=list)
     screenshots: dict[str, Screenshot] = field(default_factory=dict)
     seconds: float = 0.0
@@ -104,16 +120,39 @@ class _Episode:
             self.error = str(error)
 
 
-def evaluate(policy: Backbone, config: EvaluateConfig, folder: Path) -> dict[str, Any]:
-    """Run what is not yet in `folder`, and sum up all of it."""
-    _Evaluation(policy, config, folder).run()
+def evaluate(
+    policy: Backbone,
+    config: EvaluateConfig,
+    folder: Path,
+    *,
+    memory: AgentMemory | None = None,
+    recall: LabRecall | None = None,
+) -> dict[str, Any]:
+    """Run what is not yet in `folder`, and sum up all of it.
+
+    `recall` finds trajectories where the config says that they are retrieved, `memory` turns them into blocks.
+    """
+    _Evaluation(policy, config, folder, memory=memory, recall=recall).run()
     return summarise(folder)
 
 
 class _Evaluation:
-    def __init__(self, policy: Backbone, config: EvaluateConfig, folder: Path) -> None:
+    def __init__(
+        self,
+        policy: Backbone,
+        config: EvaluateConfig,
+        folder: Path,
+        *,
+        memory: AgentMemory | None = None,
+        recall: LabRecall | None = None,
+    ) -> None:
         self.policy, self.config, self.folder = policy, config, folder
+        self.memory, self.recall = memory, recall
         self.world, self.texts = World(config.world_seed), Texts.load()
+        if config.memory in ("retrieved", "latent") and recall is None:
+            raise ConfigError(f"Memory '{config.memory}' finds trajectories in a bank; give it an embedder.")
+        if config.memory == "latent" and memory is None:
+            raise ConfigError("Latent memory needs a trained memory; give it a checkpoint.")
 
     def run(self) -> None:
         self._begin()
@@ -173,9 +212,7 @@ class _Evaluation:
                     if not episode.is_over:
                         with episode.keeping_errors():
                             seen.append((episode, (await episode.browser.observe()).screenshot))
-                prompts = [self._prompt(episode, screenshot) for episode, screenshot in seen]
-                fronts = [episode.front for episode, _ in seen if episode.front is not None]
-                replies = self._ask(prompts, fronts) if seen else []
+                replies = self._replies(seen) if seen else []
                 for (episode, screenshot), reply in zip(seen, replies, strict=True):
                     with episode.keeping_errors():
                         await self._act(episode, screenshot, reply)
@@ -185,6 +222,59 @@ class _Evaluation:
             for episode in episodes:
                 await episode.browser.close()
 
+    def _replies(self, seen: Sequence[tuple[_Episode, Screenshot]]) -> list[str]:
+        """One reply for each, with whatever memory there is in front of its prompt."""
+        prompts = [self._prompt(episode, screenshot) for episode, screenshot in seen]
+        found = self._found(seen) if self.recall is not None else [()] * len(seen)
+        if self.memory is not None:
+            return self._ask_with_blocks(self.memory, prompts, [episode for episode, _ in seen], found)
+        if self.config.memory == "retrieved":
+            for (episode, _), own in zip(seen, found, strict=True):
+                self._show(episode, own)
+        fronts = [episode.front for episode, _ in seen if episode.front is not None]
+        for episode, _ in seen:
+            episode.num_memory_tokens += 0 if episode.front is None else episode.front.length
+        for (episode, _), prompt in zip(seen, prompts, strict=True):
+            episode.num_prompt_tokens += len(self.policy.tokenise(prompt).ids)
+        return self._ask(prompts, fronts)
+
+    def _found(self, seen: Sequence[tuple[_Episode, Screenshot]]) -> list[Sequence[tuple[StoredTrajectory, float]]]:
+        """What the retriever finds for the present moment of each episode."""
+        assert self.recall is not None
+        moments = [_moment(episode, screenshot) for episode, screenshot in seen]
+        hits = self.recall.find(moments, [episode.task for episode, _ in seen], top=self.config.num_found)
+        bank = self.recall.bank
+        return [[(bank.trajectories[bank.place_of[hit.trajectory_id]], hit.score) for hit in own.hits] for own in hits]
+
+    def _show(self, episode: _Episode, found: Sequence[tuple[StoredTrajectory, float]]) -> None:
+        """Put trajectories in front of the prompt, raw; read again only when others are found."""
+        names = tuple(stored.trajectory.trajectory_id for stored, _ in found)
+        if names and names != episode.shown:
+            items = episodic_items((stored.trajectory, score) for stored, score in found)
+            front = [self.texts.serialise(item, found[item.rank][0].screenshots) for item in items]
+            episode.front = self._read(tuple(turn for one in front for turn in one))
+            episode.shown = names
+
+    def _ask_with_blocks(
+        self,
+        memory: AgentMemory,
+        prompts: Sequence[Prompt],
+        episodes: Sequence[_Episode],
+        found: Sequence[Sequence[tuple[StoredTrajectory, float]]],
+    ) -> list[str]:
+        situations = [
+            Situation(episode.task.task.instruction, episode.steps, episode.screenshots, own)
+            for episode, own in zip(episodes, found, strict=True)
+        ]
+        remembered = memory.remember(prompts, situations)
+        told = zip(episodes, remembered.rows, remembered.items, remembered.num_memory_tokens, strict=True)
+        for episode, row, items, num in told:
+            episode.num_memory_tokens += num
+            episode.num_prompt_tokens += row.length - num
+            episode.num_offered += len(items)
+            episode.num_accepted += sum(one.is_accepted for one in items)
+        return memory.policy.reply(remembered.rows, GenerationConfig(max_new_tokens=self.config.max_new_tokens))
+
     def _ask(self, prompts: Sequence[Prompt], fronts: Sequence[ReadFront]) -> list[str]:
         rows = self.policy.embed([self.policy.tokenise(prompt) for prompt in prompts])
         config = GenerationConfig(max_new_tokens=self.config.max_new_tokens)
@@ -192,8 +282,9 @@ class _Evaluation:
 
     def _read_front(self, task: LabTask) -> ReadFront | None:
         front = self.front_of(task)
-        if not front:
-            return None
+        return self._read(front) if front else None
+
+    def _read(self, front: Prompt) -> ReadFront:
         [row] = self.policy.embed([self.policy.tokenise(front, is_complete=True)])
         return ReadFront.read(self.policy, row)
 
@@ -242,7 +333,7 @@ class _Evaluation:
 
     def front_of(self, task: LabTask) -> Prompt:
         """What memory puts in front of every prompt of an episode."""
-        if self.config.memory == "none":
+        if self.config.memory not in ("notes", "replay"):
             return ()
         shown = self.demonstration(task)
         if self.config.memory == "notes":
@@ -315,7 +406,7 @@ class _Evaluation:
                 site=task.site,
                 steps=tuple(episode.steps),
                 outcome=outcome,
-                source=f"laboratory policy, {self.config.memory}",
+                source=f"laboratory policy, {self.config.name or self.config.memory}",
                 annotations=task.annotations,
             )
             save_trajectory(place / "trajectory", trajectory, episode.screenshots, replace=True)
@@ -327,10 +418,21 @@ class _Evaluation:
             "gold": task.answer,
             "num_steps": len(episode.steps),
             "num_unreadable": sum(step.action is None for step in episode.steps),
+            "num_prompt_tokens": episode.num_prompt_tokens,
+            "num_memory_tokens": episode.num_memory_tokens,
+            "num_offered": episode.num_offered,
+            "num_accepted": episode.num_accepted,
             "seconds": round(episode.seconds, 4),
             "error": episode.error,
         }
         write_whole(place / "episode.json", json.dumps(line, indent=1).encode())
+
+
+def _moment(episode: _Episode, screenshot: Screenshot) -> Moment:
+    """What the retriever is asked with: the task, the present view and the one before it."""
+    before = [episode.screenshots[step.screenshot.sha256] for step in episode.steps[-1:]]
+    actions = tuple(step.action for step in episode.steps if step.action is not None)
+    return Moment(instruction=episode.task.task.instruction, screenshots=(*before, screenshot), actions=actions)
 
 
 def summarise(folder: Path) -> dict[str, Any]:
@@ -344,7 +446,7 @@ def summarise(folder: Path) -> dict[str, Any]:
     wins = sum(row["outcome"] == "success" for row in judged)
     kinds = sorted({row["kind"] for row in judged})
     results = {
-        "memory": config["memory"],
+        "memory": config["name"] or config["memory"],
         "num_tasks": len(judged),
         "num_errors": len(rows) - len(judged),
         "num_missing": len(wanted) - len(rows),
@@ -354,6 +456,9 @@ def summarise(folder: Path) -> dict[str, Any]:
         "unreadable_rate": sum(row["num_unreadable"] for row in judged) / max(1, num_steps),
         "mean_steps": num_steps / max(1, len(judged)),
         "mean_step_s": sum(row["seconds"] for row in judged) / max(1, num_steps),
+        "mean_prompt_tokens": sum(row["num_prompt_tokens"] for row in judged) / max(1, num_steps),
+        "mean_memory_tokens": sum(row["num_memory_tokens"] for row in judged) / max(1, num_steps),
+        "accepted_rate": sum(row["num_accepted"] for row in judged) / max(1, sum(row["num_offered"] for row in judged)),
         "by_kind": {
             kind: {
                 "num_tasks": sum(row["kind"] == kind for row in judged),

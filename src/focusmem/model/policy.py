@@ -205,6 +205,21 @@ class MemoryPolicy(nn.Module):
         return logits_MV, targets_M, memory
 
     @torch.no_grad()
+    def recall(
+        self,
+        prompts: Sequence[Prompt],
+        items: Sequence[EncodedItems],
+        places: Sequence[Place],
+        *,
+        is_dynamic: bool = True,
+        is_gated: bool = True,
+    ) -> tuple[list[Row], list[Row], Memory | None]:
+        """An acting step's view: the prompts as rows, the same with accepted blocks in front, and what was read."""
+        rows = self.embed(prompts)
+        memory = self.remember(rows, items, places, is_dynamic=is_dynamic, is_gated=is_gated)
+        return rows, self.inject(rows, memory), memory
+
+    @torch.no_grad()
     def reply(
         self,
         rows: Sequence[Row],
