@@ -9,8 +9,10 @@ from focusmem.errors import CheckpointError
 from focusmem.lab.corpus import placeholder
 from focusmem.lab.embedder import (
     READING,
+    DrawnRows,
     EmbedderTrainingConfig,
     Pairs,
+    embed_drawn,
     load_embedder,
     moment_of,
     pair_loss,
@@ -84,10 +86,21 @@ def test_another_policys_embedder_is_refused(tmp_path):
 
 def test_a_batch_brings_every_picture_it_shows(world):
     batch = Pairs(world, QwenEmbedder(Backbone.toy(), READING), small(num_pairs=4))[1]
-    assert batch.trajectories.num_rows == 2 * batch.moments.num_rows
-    assert len(batch.is_other) == batch.moments.num_rows
-    shown = {picture.digest for rows in (batch.moments, batch.trajectories) for own in rows.pictures for picture in own}
-    assert shown == set(batch.digests)
+    assert batch.drawn.rows.num_rows == 3 * len(batch.is_other) == 12
+    shown = {picture.digest for own in batch.drawn.rows.pictures for picture in own}
+    assert shown == set(batch.drawn.digests)
+    assert len(batch.drawn.pixels_NHWC) == len(shown)
+
+
+def test_drawn_rows_embed_as_their_prompts_do(world):
+    embedder = QwenEmbedder(Backbone.toy(), READING)
+    task = next(iter_tasks(world, "v", "memory", 0))
+    rollout = roll_out(world, task, Solver.expert(world, task))
+    prompts = [embedder.query_prompt(moment_of(rollout, at)) for at in range(4)]
+    views = {placeholder(step).digest: step for step in rollout.steps}
+    drawn = embed_drawn(embedder.backbone, DrawnRows.of(embedder.backbone.chat, prompts, views, world))
+    moments = [moment_of(rollout, at, lambda step: screenshot_of(world, step)) for at in range(4)]
+    np.testing.assert_allclose(drawn, embedder.embed_queries(moments), rtol=1e-3, atol=1e-4)
 
 
 class ByName:

@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -33,10 +35,11 @@ from focusmem.lab.tasks import KINDS, USES, LabTask, make_task
 from focusmem.lab.ways import needed_way, shown_ways
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone, VisionFeatures
-from focusmem.model.inputs import PackedRows, stack_rows
+from focusmem.model.chat import ChatTokenizer
+from focusmem.model.inputs import PackedRows, alike_in_length, stack_rows
 from focusmem.model.lora import LoraConfig
 from focusmem.progress import Progress
-from focusmem.schemas import Screenshot
+from focusmem.schemas import Prompt, Screenshot
 from focusmem.seeds import derive_seed
 
 READING = EmbedderConfig(
@@ -44,6 +47,7 @@ READING = EmbedderConfig(
 )
 """How laboratory records are read: what a trajectory shows is in its actions, which site it is on in its pictures."""
 
+_MAX_TOKENS = 65_536
 _WEIGHTS, _CARD = "embedder.safetensors", "card.json"
 
 
@@ -68,23 +72,34 @@ class EmbedderTrainingConfig:
 
 
 @dataclass(frozen=True)
-class PairBatch:
-    moments: PackedRows
-    trajectories: PackedRows
-    """The right one of each moment, then one more of each moment's site."""
-    is_other: tuple[bool, ...]
-    """For the second half: whether it shows nothing that the moment needs, and so counts as wrong."""
+class DrawnRows:
+    """Rows of tokens, and the pixels of the pictures they show, each once."""
+
+    rows: PackedRows
     digests: tuple[str, ...]
     pixels_NHWC: Tensor
 
+    @classmethod
+    def of(
+        cls, chat: ChatTokenizer, prompts: Sequence[Prompt], views: Mapping[str, RolloutStep], world: World
+    ) -> "DrawnRows":
+        rows = chat.pack([chat.tokenise(prompt) for prompt in prompts])
+        digests = tuple(dict.fromkeys(picture.digest for own in rows.pictures for picture in own))
+        return cls(rows, digests, torch.stack([_pixels(world, views[digest]) for digest in digests]))
+
+    def pin_memory(self) -> "DrawnRows":
+        return DrawnRows(self.rows.pin_memory(), self.digests, self.pixels_NHWC.pin_memory())
+
+
+@dataclass(frozen=True)
+class PairBatch:
+    drawn: DrawnRows
+    """The moments; then the right trajectory of each; then one more of each moment's site."""
+    is_other: tuple[bool, ...]
+    """Of the last: whether it shows nothing that the moment needs, and so counts as wrong."""
+
     def pin_memory(self) -> "PairBatch":
-        return PairBatch(
-            self.moments.pin_memory(),
-            self.trajectories.pin_memory(),
-            self.is_other,
-            self.digests,
-            self.pixels_NHWC.pin_memory(),
-        )
+        return PairBatch(self.drawn.pin_memory(), self.is_other)
 
 
 class Pairs(torch.utils.data.Dataset[PairBatch]):
@@ -113,11 +128,8 @@ class Pairs(torch.utils.data.Dataset[PairBatch]):
             is_other.append(way not in shown_ways(self.world, other.steps))
             for step in (*rollout.steps, *positive.steps, *other.steps):
                 views[placeholder(step).digest] = step
-        rows = [self.chat.pack([self.chat.tokenise(one) for one in prompts]) for prompts in (moments, [*right, *more])]
-        shown = {picture.digest for packed in rows for own in packed.pictures for picture in own}
-        digests = tuple(sorted(shown))
-        pixels = torch.stack([self._pixels(views[digest]) for digest in digests])
-        return PairBatch(rows[0], rows[1], tuple(is_other), digests, pixels)
+        drawn = DrawnRows.of(self.chat, [*moments, *right, *more], views, self.world)
+        return PairBatch(drawn, tuple(is_other))
 
     def _some_that_show(self, rng: random.Random, task: LabTask, way: str) -> tuple[Rollout, Rollout]:
         """A trajectory of the site that shows the way, and another one, if possible one that does not."""
@@ -132,10 +144,6 @@ class Pairs(torch.utils.data.Dataset[PairBatch]):
         kind = rng.choice(tuple(kinds or KINDS[self.world.site(site_id).family]))
         task = make_task(self.world, site_id, kind, rng.choice(USES), rng.randrange(10**6))
         return roll_out(self.world, task, Solver.expert(self.world, task))
-
-    def _pixels(self, view: RolloutStep) -> Tensor:
-        image = PageSession(self.world, view.path, scroll=view.scroll, typed=view.typed).image()
-        return torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8).view(image.height, image.width, 3)
 
 
 def moment_of(rollout: Rollout, at: int, picture: Callable[[RolloutStep], Screenshot] = placeholder) -> Moment:
@@ -186,12 +194,10 @@ def train_embedder(policy: Backbone, config: EmbedderTrainingConfig, folder: Pat
 
 def pair_loss(policy: Backbone, batch: PairBatch, temperature: float) -> Tensor:
     """Each moment must find its own trajectory among all of the step."""
-    seen = _features(policy, batch)
-    moments_PD = _last_states(policy, batch.moments, seen)
-    trajectories_JD = _last_states(policy, batch.trajectories, seen)
+    num = len(batch.is_other)
+    moments_PD, trajectories_JD = torch.split(_last_states(policy, batch.drawn), [num, 2 * num])
     scores_PJ = moments_PD @ trajectories_JD.T / temperature
     # The other one of the own site is wrong only where it shows nothing that is needed.
-    num = len(moments_PD)
     own = torch.arange(num, device=scores_PJ.device)
     hidden = torch.tensor([not one for one in batch.is_other], device=scores_PJ.device)
     mask_PJ = torch.zeros_like(scores_PJ, dtype=torch.bool)
@@ -220,20 +226,32 @@ def load_embedder(policy: Backbone, folder: Path) -> QwenEmbedder:
     return QwenEmbedder(merged, READING)
 
 
-def _features(policy: Backbone, batch: PairBatch) -> Mapping[str, VisionFeatures]:
-    pixels_NHWC = batch.pixels_NHWC.to(policy.device, non_blocking=True)
-    grid = policy.chat.token_grid(pixels_NHWC.shape[2], pixels_NHWC.shape[1])
+@torch.no_grad()
+def embed_drawn(backbone: Backbone, drawn: DrawnRows) -> npt.NDArray[np.float32]:
+    """The embedder's vectors of rows whose pictures are drawn already; the same as it gives for their prompts."""
+    vectors: npt.NDArray[np.float32] = _last_states(backbone, drawn).cpu().numpy()
+    return vectors
+
+
+def _last_states(backbone: Backbone, drawn: DrawnRows) -> Tensor:
+    """At length one, row after row; rows of alike length run together."""
+    pixels_NHWC = drawn.pixels_NHWC.to(backbone.device, non_blocking=True)
+    grid = backbone.chat.token_grid(pixels_NHWC.shape[2], pixels_NHWC.shape[1])
     with torch.no_grad():
-        main_NVD, deep_LNVD = see_all(policy.model.model.visual, pixels_NHWC)
-    return {digest: VisionFeatures(main_NVD[at], deep_LNVD[:, at], grid) for at, digest in enumerate(batch.digests)}
+        main_NVD, deep_LNVD = see_all(backbone.model.model.visual, pixels_NHWC)
+    seen = {digest: VisionFeatures(main_NVD[at], deep_LNVD[:, at], grid) for at, digest in enumerate(drawn.digests)}
+    rows = backbone.embed(drawn.rows, seen=seen)
+    states: list[Tensor | None] = [None] * len(rows)
+    for places in alike_in_length([row.length for row in rows], max_tokens=_MAX_TOKENS):
+        hidden_BSD = backbone.run(stack_rows([rows[place] for place in places]))
+        for place, hidden_SD in zip(places, hidden_BSD, strict=True):
+            states[place] = hidden_SD[rows[place].length - 1]
+    return F.normalize(torch.stack([state for state in states if state is not None]).float(), dim=-1)
 
 
-def _last_states(policy: Backbone, rows: PackedRows, seen: Mapping[str, VisionFeatures]) -> Tensor:
-    batch = stack_rows(policy.embed(rows, seen=seen))
-    hidden_BSD = policy.run(batch)
-    last_B = torch.tensor(batch.lengths, device=hidden_BSD.device) - 1
-    states_BD = hidden_BSD[torch.arange(len(last_B), device=hidden_BSD.device), last_B].float()
-    return F.normalize(states_BD, dim=-1)
+def _pixels(world: World, view: RolloutStep) -> Tensor:
+    image = PageSession(world, view.path, scroll=view.scroll, typed=view.typed).image()
+    return torch.from_numpy(np.array(image))
 
 
 def _batches(pairs: Pairs, config: EmbedderTrainingConfig) -> Iterator[PairBatch]:

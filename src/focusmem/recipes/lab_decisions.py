@@ -93,17 +93,17 @@ class LabDecisions:
         self.config = config or LabDecisionsConfig()
         self.corpus = Corpus(world, chat, split=self.config.split, num_sites=NUM_SITES[self.config.split])
         self._views: dict[str, RolloutStep] = {}
-        self._rollout = lru_cache(maxsize=512)(self._make_rollout)
+        self.rollout = lru_cache(maxsize=4096)(self._make_rollout)
 
     @property
     def num_trajectories(self) -> int:
         return self.config.num_trajectories
 
     def num_decisions(self, trajectory: int) -> int:
-        return len(self._rollout(trajectory).steps)
+        return len(self.rollout(trajectory).steps)
 
     def decisions(self, trajectory: int, numbers: tuple[int, ...]) -> TrainingBatch:
-        rollout = self._rollout(trajectory)
+        rollout = self.rollout(trajectory)
         items: dict[str, TrainingItem] = {}
         decisions = []
         for at in numbers:
