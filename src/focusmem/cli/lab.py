@@ -10,6 +10,7 @@ import typer
 from focusmem.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
+    from focusmem.agent.memory import AgentMemory
     from focusmem.lab.solving import Solved
     from focusmem.model.backbone import Backbone
 
@@ -125,7 +126,11 @@ def pretrain(
 @app.command()
 def evaluate(
     policy: Annotated[Path, typer.Option(help="A policy folder, as `focusmem lab pretrain` writes it.")],
-    memory: Annotated[str, typer.Option(help="none, notes or replay.")] = "none",
+    memory: Annotated[
+        str, typer.Option(help="none, notes, replay, retrieved; or a memory that was trained: action-only, full, ...")
+    ] = "none",
+    checkpoint: Annotated[Path | None, typer.Option(help="The trained memory's folder.")] = None,
+    embedder: Annotated[Path | None, typer.Option(help="The embedder's folder, where trajectories are found.")] = None,
     history: Annotated[bool, typer.Option("--history", help="Show events that left the window raw as well.")] = False,
     tasks: Annotated[int, typer.Option(help="How many evaluation tasks.")] = 400,
     seed: Annotated[int, typer.Option(help="Which tasks.")] = 0,
@@ -139,11 +144,16 @@ def evaluate(
 
     Let a policy act in whole episodes on sites it has never seen. A run that was stopped goes on from its folder.
     """
+    from focusmem.lab.embedder import load_embedder
     from focusmem.lab.evaluate import EvaluateConfig
     from focusmem.lab.evaluate import evaluate as run
+    from focusmem.lab.recall import LabBank, LabRecall
+    from focusmem.lab.world import World
+    from focusmem.recipes.lab_memory import VARIANTS
 
     config = EvaluateConfig(
-        memory=memory,  # type: ignore[arg-type]
+        memory="latent" if memory in VARIANTS else memory,  # type: ignore[arg-type]
+        name=memory,
         num_tasks=tasks,
         seed=seed,
         browser=browser,  # type: ignore[arg-type]
@@ -151,7 +161,10 @@ def evaluate(
         batch_size=batch,
     )
     folder = out or Path("runs") / f"lab-{memory}{'-history' if history else ''}-{browser}-{seed}-{tasks}"
-    results = run(_load_policy(policy, device), config, folder)
+    backbone = load_policy(policy, device)
+    recall = None if embedder is None else LabRecall.build(LabBank(World(0), "e"), load_embedder(backbone, embedder))
+    agent_memory = None if checkpoint is None else _agent_memory(backbone, checkpoint, memory)
+    results = run(backbone, config, folder, memory=agent_memory, recall=recall)
     if json:
         print_json(results)
         return
@@ -182,7 +195,7 @@ def examine(
     from focusmem.lab.examination import examine as run
 
     config = ExaminationConfig(num_values=values, num_records=records, seed=seed, batch_size=batch)
-    results = run(_load_policy(policy, device), config)
+    results = run(load_policy(policy, device), config)
     if json:
         print_json(results)
         return
@@ -193,7 +206,18 @@ def examine(
         typer.echo(f"Together {results[name]['right_rate']:.1%} ({low:.1%} to {high:.1%}) of {results[name]['num']}.")
 
 
-def _load_policy(folder: Path, device: str) -> "Backbone":
+def _agent_memory(backbone: "Backbone", checkpoint: Path, name: str) -> "AgentMemory":
+    from focusmem.agent.memory import AgentMemory, MemoryUse
+    from focusmem.lab.corpus import Texts
+    from focusmem.model.checkpoint import Checkpoint
+    from focusmem.recipes.lab_memory import variant
+
+    chosen = variant(name)
+    use = MemoryUse(is_dynamic=chosen.is_dynamic, is_gated=chosen.is_gated)
+    return AgentMemory(Checkpoint.open(checkpoint).build(backbone), Texts.load().serialise, use)
+
+
+def load_policy(folder: Path, device: str) -> "Backbone":
     import torch
 
     from focusmem.model.backbone import Backbone

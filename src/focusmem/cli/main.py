@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from focusmem.cli import bank, bench, lab, model, trajectory
+from focusmem.cli import bank, bench, lab_memory, model, trajectory
 from focusmem.errors import FocusmemError
 
 app = typer.Typer(
@@ -15,7 +15,7 @@ app = typer.Typer(
     help="Latent memory for frozen GUI agents. Try: focusmem model describe --backbone qwen3-vl-8b",
 )
 app.add_typer(model.app, name="model", help="What the memory pathway is made of.")
-app.add_typer(lab.app, name="lab", help="The small offline world: sites, tasks, solvers, a policy.")
+app.add_typer(lab_memory.app, name="lab", help="The small offline world: sites, tasks, solvers, a policy.")
 app.add_typer(trajectory.app, name="trajectory", help="Trajectories on disk.")
 app.add_typer(bank.app, name="bank", help="Remember trajectories, find the useful ones.")
 app.add_typer(bench.app, name="bench", help="How fast the parts are on this machine.")

@@ -167,10 +167,15 @@ class LabDecisions:
         prompt = self.corpus.texts.serialise(item, {step.screenshot.sha256: _stand_in(step) for step in item.steps})
         name = item.trajectory_id or item.item_id
         made = TrainingItem(item_id=name, role=item.role, prompt=prompt)
-        is_taught = item.role == "episodic" or len(item.steps) == CHUNK_EVENTS
-        if self.lessons is None or not is_taught:
+        if self.lessons is None or not self.is_taught(made):
             return made
         return replace(made, lesson=self.lessons.read(made.digest, name=name))
+
+    @staticmethod
+    def is_taught(item: TrainingItem) -> bool:
+        """Whether the teacher speaks about an item: a growing chunk is left until it is full."""
+        num_events = sum(isinstance(part, Screenshot) for turn in item.prompt for part in turn.parts)
+        return item.role == "episodic" or num_events == CHUNK_EVENTS
 
     def _make_rollout(self, number: int) -> Rollout:
         task = self._task(number)

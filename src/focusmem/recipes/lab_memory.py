@@ -29,7 +29,7 @@ LAB_MEMORY = MemoryConfig(
 )
 """Small enough that two of them are shipped; everything else as in the paper."""
 
-TEACHER = TeacherConfig(prompts=PROMPTS / "questions", max_new_tokens=256)
+TEACHER = TeacherConfig(prompts=PROMPTS / "questions", max_new_tokens=256, max_batch_tokens=600_000)
 
 
 @dataclass(frozen=True, kw_only=True)

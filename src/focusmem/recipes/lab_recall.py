@@ -3,8 +3,10 @@
 None of it depends on trained memory. Worker processes draw the pictures while the GPU embeds, as in pretraining.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,8 @@ from focusmem.bank.embedder import QwenEmbedder
 from focusmem.bank.index import ExactIndex
 from focusmem.bank.leakage import KeyColumns, LeakageGuard, Query
 from focusmem.bank.retrieval import search_index
+from focusmem.errors import StorageError
+from focusmem.files import write_whole
 from focusmem.lab.corpus import placeholder
 from focusmem.lab.embedder import DrawnRows, embed_drawn, moment_of
 from focusmem.lab.experts import as_trajectory
@@ -37,6 +41,18 @@ class StoredRecall:
 
     def __call__(self, rollout: Rollout, at: int) -> Sequence[tuple[int, float]]:
         return self.found[rollout.task.task.task_id, at]
+
+    def save(self, path: Path) -> None:
+        rows = [[task, at, hits] for (task, at), hits in self.found.items()]
+        write_whole(path, json.dumps(rows).encode())
+
+    @classmethod
+    def load(cls, path: Path) -> "StoredRecall":
+        try:
+            rows = json.loads(path.read_bytes())
+            return cls({(task, at): [(place, score) for place, score in hits] for task, at, hits in rows})
+        except (OSError, ValueError, TypeError) as error:
+            raise StorageError(f"Could not read what retrieval found from {path}: {error}") from error
 
 
 def prepare_recall(

@@ -1,0 +1,119 @@
+"""`focusmem lab embedder|prepare|train`: memory that learns in the small offline world."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from focusmem.cli.lab import app, load_policy
+from focusmem.cli.output import print_json
+
+if TYPE_CHECKING:
+    from focusmem.recipes.lab_experiment import ExperimentConfig
+
+__all__ = ["app"]
+
+PolicyOption = Annotated[Path, typer.Option(help="A policy folder, as `focusmem lab pretrain` writes it.")]
+DeviceOption = Annotated[str, typer.Option(help="cuda, or cpu for a trial of the machinery.")]
+
+
+@app.command()
+def embedder(
+    policy: PolicyOption,
+    out: Annotated[Path, typer.Option(help="Where the embedder goes.")],
+    steps: Annotated[int, typer.Option(help="Steps of training.")] = 300,
+    pairs: Annotated[int, typer.Option(help="Moments per step.")] = 64,
+    device: DeviceOption = "cuda",
+    workers: Annotated[int, typer.Option(help="Processes that draw batches.")] = 13,
+    tasks: Annotated[int, typer.Option(help="Evaluation tasks to measure recall with; 0 leaves it out.")] = 100,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+) -> None:
+    """focusmem lab embedder --policy runs/policy/policy --out runs/embedder
+
+    Teach the laboratory's policy to find trajectories, and measure how often it finds what a task needs.
+
+    A laptop-sized trial: add --device cpu --steps 2 --pairs 4 --workers 0 --tasks 5
+    """
+    from itertools import islice
+
+    from focusmem.lab.embedder import EmbedderTrainingConfig, load_embedder, train_embedder
+    from focusmem.lab.recall import LabBank, LabRecall, recall_rate
+    from focusmem.lab.rollout import iter_tasks
+    from focusmem.lab.world import World
+
+    backbone = load_policy(policy, device)
+    train_embedder(backbone, EmbedderTrainingConfig(num_steps=steps, num_pairs=pairs, num_workers=workers), out)
+    found = {}
+    if tasks:
+        world = World(0)
+        recall = LabRecall.build(LabBank(world, "e"), load_embedder(backbone, out))
+        found = recall_rate(recall, list(islice(iter_tasks(world, "e", "evaluation", 0), tasks)))
+    if json:
+        print_json({"embedder": str(out), **found})
+        return
+    typer.echo(f"The embedder is in {out}.")
+    if found:
+        low, high = found["right_way_interval"]
+        typer.echo(
+            f"Where the bank holds what a task needs, it is among the first {found['top']} in "
+            f"{found['right_way_rate']:.1%} ({low:.1%} to {high:.1%}) of {found['num_moments']} moments."
+        )
+
+
+@app.command()
+def prepare(
+    policy: PolicyOption,
+    out: Annotated[Path, typer.Option(help="The prepared folder; what is there already is kept.")],
+    embedder: Annotated[Path | None, typer.Option(help="An embedder folder; without one, sites go by name.")] = None,
+    trajectories: Annotated[int, typer.Option(help="Expert episodes to learn from.")] = 1500,
+    device: DeviceOption = "cuda",
+    workers: Annotated[int, typer.Option(help="Processes that draw pictures.")] = 13,
+) -> None:
+    """focusmem lab prepare --policy runs/policy/policy --embedder runs/embedder --out runs/prepared
+
+    Work out what memory training needs and no trained weight changes: what retrieval finds, and what the teacher says.
+    """
+    from focusmem.recipes.lab_experiment import prepare as run
+
+    run(load_policy(policy, device), embedder, _experiment(trajectories), out, num_workers=workers)
+    typer.echo(f"Prepared: {out}")
+
+
+@app.command()
+def train(
+    variant: Annotated[str, typer.Argument(help="action-only, semantic, functional, content, readout, full, ...")],
+    policy: PolicyOption,
+    prepared: Annotated[Path, typer.Option(help="A folder that `focusmem lab prepare` filled.")],
+    out: Annotated[Path, typer.Option(help="The run's folder; a run that was stopped goes on from it.")],
+    start: Annotated[Path | None, typer.Option(help="A stage-A memory of the same kind to begin stage B with.")] = None,
+    trajectories: Annotated[int, typer.Option(help="As many as were prepared.")] = 1500,
+    steps: Annotated[int, typer.Option(help="Steps of stage A.")] = 1500,
+    more_steps: Annotated[int, typer.Option(help="Steps of stage B.")] = 1000,
+    rate: Annotated[float, typer.Option(help="Learning rate of stage A; half of it in stage B.")] = 3e-4,
+    max_minutes: Annotated[float | None, typer.Option(help="Save and stop a stage after so long.")] = None,
+    device: DeviceOption = "cuda",
+    workers: Annotated[int, typer.Option(help="Processes that draw batches.")] = 6,
+) -> None:
+    """focusmem lab train full --policy runs/policy/policy --prepared runs/prepared --out runs/memory/full
+
+    Train one variant of memory in the laboratory, both stages where it has two.
+    """
+    from focusmem.recipes.lab_experiment import train as run
+    from focusmem.recipes.lab_memory import LabTraining
+    from focusmem.training.config import LoopConfig
+
+    stage_a = LoopConfig(learning_rate=rate, num_steps=steps, num_workers=workers, max_minutes=max_minutes)
+    stage_b = LoopConfig(learning_rate=rate / 2, num_steps=more_steps, num_workers=workers, max_minutes=max_minutes)
+    training = LabTraining(stage_a=stage_a, stage_b=stage_b)
+    backbone = load_policy(policy, device)
+    memory = run(backbone, variant, _experiment(trajectories), prepared, out, training, stage_a_memory=start)
+    typer.echo(f"The memory is in {memory}." if memory else f"Stopped in time; the same line goes on in {out}.")
+
+
+def _experiment(num_trajectories: int) -> "ExperimentConfig":
+    from focusmem.recipes.lab_decisions import LabDecisionsConfig
+    from focusmem.recipes.lab_experiment import ExperimentConfig
+    from focusmem.training.trajectory_batches import BatchingConfig
+
+    decisions = LabDecisionsConfig(num_trajectories=num_trajectories)
+    return ExperimentConfig(decisions=decisions, batching=BatchingConfig(num_epochs=16))
