@@ -25,7 +25,7 @@ def make_sketch_index(vectors, *, num_candidates=400, num_finalists=60, num_firs
         return vectors[rows]
 
     return SketchIndex(
-        first_VN=np.ascontiguousarray(words[:, :num_first].T),
+        first_VN=list(np.ascontiguousarray(words[:, :num_first].T)),
         rest_NW=words[:, num_first:],
         fetch=fetch,
         executor=ThreadPoolExecutor(num_threads),

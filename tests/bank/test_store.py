@@ -2,6 +2,8 @@ import json
 import logging
 import shutil
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -391,3 +393,32 @@ def test_lancedb_that_is_not_installed_is_named(bank, monkeypatch):
 def test_vectors_are_not_moved_silently(bank, embedder, tmp_path):
     with pytest.raises(StorageError, match="lie at vectors; they are not moved"):
         Bank.create(bank.folder.path, embedder, vectors=str(tmp_path / "elsewhere"))
+
+
+@pytest.mark.parametrize("config", [RetrievalConfig(), SKETCHES])
+def test_threads_may_share_a_bank(bank, embedder, config):
+    shared = Bank.open(bank.folder.path, config=config)
+    stays = {f"trajectory-{number}" for number in range(8)}
+    is_over = threading.Event()
+
+    def keep_searching(number):
+        num_searches = 0
+        while not is_over.is_set():
+            text = make_stored(number).trajectory.instruction
+            assert found(shared, text)[0] == f"trajectory-{number}"
+            num_searches += 1
+        return num_searches
+
+    def write():
+        try:
+            for number in range(30, 36):
+                shared.add([make_stored(number, num_steps=1)], embedder)
+                shared.delete([f"trajectory-{number}"])
+        finally:
+            is_over.set()
+
+    with ThreadPoolExecutor(4) as pool:
+        searches = [pool.submit(keep_searching, number) for number in range(3)]
+        pool.submit(write).result()
+        assert all(search.result() for search in searches)
+    assert {entry.trajectory_id for entry in shared.entries()} == stays

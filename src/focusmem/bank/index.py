@@ -3,7 +3,7 @@
 N rows, D width, W words of a sketch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Protocol
@@ -48,8 +48,8 @@ class SketchIndex:
     A few words of every sketch choose candidates, all words choose among these, the vectors decide.
     """
 
-    first_VN: Words
-    """The words that every search reads, a row for each, so that they are read in long runs."""
+    first_VN: Sequence[Words]
+    """The words that every search reads, each by itself, so that they are read in long runs."""
     rest_NW: Words
     """The others."""
     fetch: Callable[[Rows], Vectors]
@@ -74,14 +74,14 @@ class SketchIndex:
         return rows[order], scores[order]
 
     def _scan(self, first_V: Words) -> npt.NDArray[np.uint16]:
-        num = self.first_VN.shape[1]
+        num = len(self.rest_NW)
         differences_N = np.zeros(num, dtype=np.uint16)
 
         def scan(start: int, end: int) -> None:
             for low in range(start, end, _ROWS_AT_ONCE):
                 high = min(end, low + _ROWS_AT_ONCE)
-                for words, word in zip(self.first_VN[:, low:high], first_V, strict=True):
-                    differences_N[low:high] += np.bitwise_count(words ^ word)
+                for words_N, word in zip(self.first_VN, first_V, strict=True):
+                    differences_N[low:high] += np.bitwise_count(words_N[low:high] ^ word)
 
         borders = [num * part // self.num_threads for part in range(self.num_threads + 1)]
         list(self.executor.map(scan, borders[:-1], borders[1:]))  # numpy lets go of the interpreter while it counts

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from focusmem.bank.index import ExactIndex, Index, Rows, SketchIndex
+from focusmem.bank.index import ExactIndex, Index, SketchIndex
 from focusmem.bank.leakage import LEAKAGE_KEYS, KeyColumns, Keys, LeakageGuard, Query, Removal, allowed
 from focusmem.bank.sketches import Vectors
-from focusmem.bank.snapshot import Body, fetch_vectors, read_block
-from focusmem.bank.vectors import KEYS, ROW_ID, Block, VectorTable, read_settled
+from focusmem.bank.snapshot import Snapshot, take_snapshot
+from focusmem.bank.vectors import VectorTable, read_settled
 from focusmem.errors import ConfigError
 from focusmem.schemas import Hit
 
@@ -22,10 +22,8 @@ from focusmem.schemas import Hit
 class RetrievalConfig:
     max_exact_bytes: int = 512 * 2**20
     """Up to so many bytes of vectors are held in memory and searched exactly; larger banks through sketches."""
-    num_first_words: int = 8
-    """How many 64-bit words of each sketch a search of a large bank reads at first."""
     num_candidates: int = 20_000
-    """How many rows these choose."""
+    """How many rows of a large bank the first words of all sketches choose."""
     num_finalists: int = 512
     """How many of them whole sketches choose; the vectors of these are read from the table."""
     num_threads: int = 2
@@ -35,7 +33,7 @@ class RetrievalConfig:
     millisecond."""
 
     def __post_init__(self) -> None:
-        for name in ("num_first_words", "num_candidates", "num_finalists", "num_threads"):
+        for name in ("num_candidates", "num_finalists", "num_threads"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"RetrievalConfig.{name} is {getattr(self, name)}; it must be at least 1.")
         for name in ("max_exact_bytes", "refresh_s"):
@@ -73,12 +71,11 @@ def search_index(
 
 
 @dataclass(frozen=True)
-class _Snapshot:
+class _Version:
     """The table at one version, as searches use it."""
 
-    version: int
-    block: Block
-    columns: KeyColumns
+    number: int
+    snapshot: Snapshot
     index: Index
 
 
@@ -87,7 +84,7 @@ class Retriever:
 
     def __init__(self, table: VectorTable, guard: LeakageGuard, config: RetrievalConfig) -> None:
         self.table, self.guard, self.config = table, guard, config
-        self._snapshot: _Snapshot | None = None
+        self._held: _Version | None = None
         self._asked = -float("inf")
         self._lock = threading.Lock()
         self._executor = ThreadPoolExecutor(config.num_threads, thread_name_prefix="focusmem-bank")
@@ -102,42 +99,33 @@ class Retriever:
     def forget(self) -> None:
         """Read everything again at the next search."""
         with self._lock:
-            self._snapshot = None
+            self._held = None
 
     def _search(self, vector_D: Vectors, keys: Keys | None, top: int) -> Hits:
         now = self._current()
-        return search_index(now.index, now.block["trajectory_id"], now.columns, vector_D, keys, top)
+        return search_index(now.index, now.snapshot.ids_N, now.snapshot.keys, vector_D, keys, top)
 
-    def _current(self) -> _Snapshot:
+    def _current(self) -> _Version:
         with self._lock:
             is_recent = time.monotonic() - self._asked < self.config.refresh_s
-            if self._snapshot is None or not is_recent:
-                version = self.table.newest_version()
-                if self._snapshot is None or self._snapshot.version != version:
-                    self._snapshot = self._refreshed(version)
+            if self._held is None or not is_recent:
+                number = self.table.newest_version()
+                if self._held is None or self._held.number != number:
+                    self._held = self._read(number)
                 self._asked = time.monotonic()
-            return self._snapshot
+            return self._held
 
-    def _refreshed(self, version: int) -> _Snapshot:
+    def _read(self, number: int) -> _Version:
         is_exact = self.config.is_exact(self.table.num_rows(), self.table.width)
-        body: Body = "vector" if is_exact else "sketch"
-        old = None if self._snapshot is None or body not in self._snapshot.block else self._snapshot.block
-        block = read_block(self.table, self.guard, body, old)
-        columns = KeyColumns(*(block[name] for name in KEYS))
-        return _Snapshot(version, block, columns, self._index(block, body))
+        old = None if self._held is None else self._held.snapshot
+        snapshot = take_snapshot(self.table, self.guard, "vector" if is_exact else "sketch", old)
+        return _Version(number, snapshot, ExactIndex(snapshot.vectors_ND) if is_exact else self._sketches(snapshot))
 
-    def _index(self, block: Block, body: Body) -> Index:
-        if body == "vector":
-            return ExactIndex(block["vector"])
-        num_first = self.config.num_first_words
-
-        def fetch(rows: Rows) -> Vectors:
-            return fetch_vectors(self.table, block[ROW_ID][rows], block["stamp"][rows])
-
+    def _sketches(self, snapshot: Snapshot) -> SketchIndex:
         return SketchIndex(
-            first_VN=np.ascontiguousarray(block["sketch"][:, :num_first].T),
-            rest_NW=block["sketch"][:, num_first:],
-            fetch=fetch,
+            first_VN=snapshot.first_VN,
+            rest_NW=snapshot.rest_NW,
+            fetch=lambda rows: snapshot.fetch(self.table, rows),
             executor=self._executor,
             num_threads=self.config.num_threads,
             num_candidates=self.config.num_candidates,

@@ -1,16 +1,17 @@
 """The part of a vector table that searches need, in memory, and brought up to date at little cost.
 
 Each row carries a stamp that no other writing of any row has. Comparing stamps tells which rows are new and which
-are gone, so that a change of a few rows reads a few rows.
+are gone, so that a change of a few rows reads a few rows. N rows, D width, W words of a sketch.
 """
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from focusmem.bank.leakage import LeakageGuard, Query
-from focusmem.bank.sketches import Vectors
+from focusmem.bank.leakage import KeyColumns, LeakageGuard, Query
+from focusmem.bank.sketches import Vectors, Words
 from focusmem.bank.vectors import KEYS, ROW_ID, Block, VectorsError, VectorTable
 
 Body = Literal["vector", "sketch"]
@@ -18,50 +19,124 @@ Body = Literal["vector", "sketch"]
 
 _HELD = ("trajectory_id", "stamp", "guard", *KEYS)
 _KEY_TEXTS = ("task_id", "instruction", "instance", "template")
+_FIRST_WORDS = tuple(f"word_{place}" for place in range(8))
 _FEW_ROWS = 10_000
 
 
-def read_block(table: VectorTable, guard: LeakageGuard, body: Body, old: Block | None = None) -> Block:
-    """The rows of the table's present version; `old` is what an earlier call returned."""
-    block = None if old is None else _updated(table, guard, body, old)
-    if block is not None:
-        return block
-    return _with_keys_of(guard, table, table.read([*_HELD, body, ROW_ID]))
+class Growing:
+    """An array that grows at its end without being copied each time. Earlier states stay as they were."""
+
+    def __init__(self, values: npt.NDArray[Any], buffer: npt.NDArray[Any] | None = None) -> None:
+        self.values = values
+        self._buffer = values if buffer is None else buffer
+
+    def extended(self, more: npt.NDArray[Any]) -> "Growing":
+        """May be called once for each state: the room behind it is then used."""
+        num, total, buffer = len(self.values), len(self.values) + len(more), self._buffer
+        if total > len(buffer):
+            buffer = np.empty((total + total // 8 + 64, *self.values.shape[1:]), dtype=self.values.dtype)
+            buffer[:num] = self.values
+        buffer[num:total] = more
+        return Growing(buffer[:total], buffer)
 
 
-def fetch_vectors(table: VectorTable, row_ids: npt.NDArray[np.uint64], stamps: npt.NDArray[np.int64]) -> Vectors:
-    """The vectors of some rows, in their order; an error where the table has moved them since."""
-    if not len(row_ids):
-        return np.empty((0, table.width), dtype=np.float32)
-    found = table.take(row_ids, ["stamp", "vector"])
-    vectors: Vectors = found["vector"][_places(found["stamp"], stamps, table)]
-    return vectors
+@dataclass(frozen=True)
+class Snapshot:
+    """The rows of one version of the table."""
+
+    body: Body
+    columns: dict[str, Growing]
+
+    @property
+    def ids_N(self) -> npt.NDArray[np.object_]:
+        return self.columns["trajectory_id"].values
+
+    @property
+    def keys(self) -> KeyColumns:
+        return KeyColumns(*(self.columns[name].values for name in KEYS))
+
+    @property
+    def vectors_ND(self) -> Vectors:
+        return self.columns["vector"].values
+
+    @property
+    def first_VN(self) -> list[Words]:
+        """The words of all sketches that every search reads, each word by itself."""
+        return [self.columns[name].values for name in _FIRST_WORDS if name in self.columns]
+
+    @property
+    def rest_NW(self) -> Words:
+        return self.columns["rest"].values
+
+    def fetch(self, table: VectorTable, rows: npt.NDArray[np.intp]) -> Vectors:
+        """The vectors of some rows, from the table; an error where it has moved them since."""
+        if not len(rows):
+            return np.empty((0, table.width), dtype=np.float32)
+        stamps = self.columns["stamp"].values[rows]
+        found = table.take(self.columns[ROW_ID].values[rows], ["stamp", "vector"])
+        vectors: Vectors = found["vector"][_places(found["stamp"], stamps, table)]
+        return vectors
 
 
-def _updated(table: VectorTable, guard: LeakageGuard, body: Body, old: Block) -> Block | None:
-    """What is held, without the rows that are gone and with the new ones; None where reading all is simpler."""
-    seen = table.read(["stamp", ROW_ID])
-    is_new = ~np.isin(seen["stamp"], old["stamp"])
-    if np.count_nonzero(is_new) > max(_FEW_ROWS, len(is_new) // 4):
-        return None
-    is_kept = np.isin(old["stamp"], seen["stamp"])
-    kept = old if is_kept.all() else {name: column[is_kept] for name, column in old.items()}
-    parts = [kept]
-    if is_new.any():
-        fresh = table.take(seen[ROW_ID][is_new], [*_HELD, body])
-        parts.append({**fresh, ROW_ID: np.zeros(len(fresh["stamp"]), dtype=np.uint64)})
-    block = {name: np.concatenate([part[name] for part in parts]) for name in old}
-    # Rows keep their stamps, but the table may have moved them.
-    block[ROW_ID] = seen[ROW_ID][_places(seen["stamp"], block["stamp"], table)]
-    return _with_keys_of(guard, table, block)
+def take_snapshot(table: VectorTable, guard: LeakageGuard, body: Body, old: Snapshot | None = None) -> Snapshot:
+    """Of the table's present version; `old` is an earlier one, the last that was made from its own predecessor."""
+    if old is not None and old.body == body:
+        seen = table.read(["stamp", ROW_ID])
+        num_old, num_seen = len(old.ids_N), len(seen["stamp"])
+        # Additions come last, and are the only change most of the time.
+        if num_old <= num_seen and np.array_equal(seen["stamp"][:num_old], old.columns["stamp"].values):
+            return _with_rows_after(old, table, guard, seen)
+        kept = _only_seen(old, seen)
+        if num_seen - len(kept.ids_N) <= max(_FEW_ROWS, num_seen // 4):
+            return _with_rows_after(kept, table, guard, _kept_first(kept, seen, table))
+    block = _held_form(guard, table, table.read([*_HELD, body, ROW_ID]))
+    return Snapshot(body, {name: Growing(column) for name, column in block.items()})
+
+
+def _with_rows_after(old: Snapshot, table: VectorTable, guard: LeakageGuard, seen: Block) -> Snapshot:
+    """The old rows, and those that the table has after them."""
+    num_old = len(old.ids_N)
+    columns = {**old.columns, ROW_ID: Growing(seen[ROW_ID][:num_old])}  # rows may have moved
+    if num_old == len(seen["stamp"]):
+        return Snapshot(old.body, columns)
+    fresh = table.take(seen[ROW_ID][num_old:], [*_HELD, old.body])
+    order = _places(fresh["stamp"], seen["stamp"][num_old:], table)
+    fresh = {**{name: column[order] for name, column in fresh.items()}, ROW_ID: seen[ROW_ID][num_old:]}
+    block = _held_form(guard, table, fresh)
+    return Snapshot(old.body, {name: column.extended(block[name]) for name, column in columns.items()})
+
+
+def _only_seen(old: Snapshot, seen: Block) -> Snapshot:
+    is_kept = np.isin(old.columns["stamp"].values, seen["stamp"])
+    return Snapshot(old.body, {name: Growing(column.values[is_kept]) for name, column in old.columns.items()})
+
+
+def _kept_first(kept: Snapshot, seen: Block, table: VectorTable) -> Block:
+    """What was seen, in another order: the rows that are held already, then the others."""
+    held = _places(seen["stamp"], kept.columns["stamp"].values, table)
+    is_new = np.ones(len(seen["stamp"]), dtype=np.bool_)
+    is_new[held] = False
+    order = np.concatenate([held, np.flatnonzero(is_new)])
+    return {name: column[order] for name, column in seen.items()}
+
+
+def _held_form(guard: LeakageGuard, table: VectorTable, block: Block) -> Block:
+    block = _with_keys_of(guard, table, block)
+    sketches_NW = block.pop("sketch", None)
+    if sketches_NW is not None:
+        first_NV, rest_NW = np.split(sketches_NW, [len(_FIRST_WORDS)], axis=1)
+        block.update(zip(_FIRST_WORDS, np.ascontiguousarray(first_NV.T), strict=False))  # small ones have fewer
+        block["rest"] = np.ascontiguousarray(rest_NW)
+    return block
 
 
 def _with_keys_of(guard: LeakageGuard, table: VectorTable, block: Block) -> Block:
     """Keys that another guard made (other rules, another catalogue) are made again, from the stored texts."""
     strange = np.flatnonzero(block["guard"] != guard.version)
+    block = dict(block)
     if not len(strange):
         return block
-    block = {**block, **{name: block[name].copy() for name in ("guard", *KEYS)}}
+    block.update({name: block[name].copy() for name in ("guard", *KEYS)})
     for start in range(0, len(strange), _FEW_ROWS):
         rows = strange[start : start + _FEW_ROWS]
         texts = table.take(block[ROW_ID][rows], ["stamp", *_KEY_TEXTS])

@@ -38,7 +38,10 @@ TABLE_PREFIX = "vectors-"
 
 
 class Bank:
-    """Get one with `Bank.open` or `Bank.create`. Objects of several processes may work on one bank at once."""
+    """Get one with `Bank.open` or `Bank.create`, in each process its own: LanceDB does not survive a fork.
+
+    Several processes, and several threads with one object, may work on a bank at once.
+    """
 
     def __init__(self, folder: BankFolder, manifest: Manifest, config: RetrievalConfig) -> None:
         self.folder, self.manifest, self.config = folder, manifest, config

@@ -30,7 +30,7 @@ KEYS = ("task_key", "instance_key", "template_key", "wording_key")
 NUMBERS = ("num_steps", "guard", *KEYS)
 ROW_ID = "_rowid"
 
-_NUM_FAILURES_FORGIVEN = 2
+_NUM_FAILURES_FORGIVEN = 5
 _MANY_FRAGMENTS = 64
 _ROWS_PER_FRAGMENT = 2_000
 

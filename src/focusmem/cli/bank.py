@@ -129,7 +129,7 @@ def delete(
     bank: BankPath,
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Trajectories, by id.")],
     cache: Annotated[
-        Path | None, typer.Option(help="A folder of cached evidence, from which theirs is removed too.")
+        Path | None, typer.Option(help="A folder of cached evidence: what was encoded from them as a whole goes too.")
     ] = None,
     json: AsJson = False,
 ) -> None:

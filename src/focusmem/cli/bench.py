@@ -1,7 +1,7 @@
 """`focusmem bench`: time the parts on this machine."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -70,6 +70,7 @@ def _show(figures: dict[str, Any], out: Path) -> None:
 def bank(
     vectors: Annotated[int, typer.Option(help="How many trajectories the bank holds.")] = 25_737,
     width: Annotated[int, typer.Option(help="Numbers per vector; 2048 is Qwen3-VL-Embedding-2B's.")] = 2_048,
+    kind: Annotated[str, typer.Option(help="Vectors in clusters, or smooth: without clear neighbours.")] = "clusters",
     queries: Annotated[int, typer.Option(help="How many searches are timed; the median counts.")] = 100,
     top: Annotated[int, typer.Option(help="Hits per search.")] = 3,
     seed: Annotated[int, typer.Option(help="Which vectors.")] = 0,
@@ -81,14 +82,16 @@ def bank(
 ) -> None:
     """focusmem bench bank --vectors 25737 --width 2048
 
-    Make a bank of vectors in clusters, search it under the leakage guard, and compare with the truth.
+    Make a bank of made-up vectors, search it under the leakage guard, and compare with the truth.
     """
     import json as json_module
 
     from focusmem.diagnostics.bank_cost import BankCostConfig, measure_bank
     from focusmem.files import write_whole
 
-    config = BankCostConfig(num_vectors=vectors, width=width, num_queries=queries, top=top, seed=seed, folder=folder)
+    config = BankCostConfig(
+        num_vectors=vectors, width=width, kind=cast(Any, kind), num_queries=queries, top=top, seed=seed, folder=folder
+    )
     figures = measure_bank(config)
     if json:
         print_json(figures)

@@ -1,8 +1,9 @@
-"""What a search of the bank costs and how much it finds, on made-up vectors in clusters.
+"""What a search of the bank costs and how much it finds, on made-up vectors.
 
 A query is a stored vector with some noise. The leakage guard takes out that vector (same task) and all that share its
-template, so that what is left to find are the other members of its cluster: near-ties, which is a harsh measure.
-Ground truth looks at every vector. N rows, Q queries, D width.
+template. In `clusters` what is left to find are the other members of a cluster: near-ties, which is a harsh measure.
+`smooth` vectors depend on a few hidden numbers, lie around a common mean and spread unevenly, as those of real models
+do, and neighbours fade slowly. Ground truth looks at every vector. N rows, Q queries, D width, H hidden numbers.
 """
 
 import platform
@@ -13,7 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 Vectors = npt.NDArray[np.float32]
 
+Kind = Literal["clusters", "smooth"]
+
+_NUM_HIDDEN, _NUM_UNITS = 48, 256
 _ROWS_AT_ONCE = 8_192
 _TIE = 1e-6  # sums in another order differ by less
 
@@ -38,6 +42,7 @@ class BankCostConfig:
     num_vectors: int = 25_737
     """As many trajectories as the paper's bank holds."""
     width: int = 2_048
+    kind: Kind = "clusters"
     num_centres: int = 4_000
     """Clusters, of equal chance."""
     noise: float = 0.75
@@ -53,6 +58,8 @@ class BankCostConfig:
     """Where the bank is made, and removed again; None: the system's folder for such files."""
 
     def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise ConfigError(f"kind is '{self.kind}'; choose one of {', '.join(get_args(Kind))}.")
         for name in ("num_vectors", "width", "num_centres", "num_templates", "num_queries", "top"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1.")
@@ -75,6 +82,10 @@ class _Measurement:
     def __init__(self, config: BankCostConfig, path: Path) -> None:
         self.config, self.path, self.width = config, path, config.width
         self.centres_CD = _unit(self._normal(config.num_centres, "centres"))
+        self.mean_D, spread_D = self._normal(2, "mean and spread")
+        self.spread_D = np.exp(0.5 * spread_D)
+        self.inner_HU = self._normal(_NUM_HIDDEN, "inner", width=_NUM_UNITS)
+        self.outer_UD = self._normal(_NUM_UNITS, "outer")
         first_ND = self._vectors(0)
         self.sources = [len(first_ND) // config.num_queries * number for number in range(config.num_queries)]
         self.queries_QD = _unit(
@@ -152,6 +163,11 @@ class _Measurement:
 
     def _vectors(self, start: int) -> Vectors:
         num = min(_ROWS_AT_ONCE, self.config.num_vectors - start)
+        if self.config.kind == "smooth":
+            hidden_NH = self._normal(num, "hidden", start, width=_NUM_HIDDEN)
+            units_NU = np.tanh(1.5 / np.sqrt(_NUM_HIDDEN) * hidden_NH @ self.inner_HU)
+            smooth_ND = units_NU @ self.outer_UD / np.sqrt(_NUM_UNITS)
+            return _unit((smooth_ND + 0.7 * self.mean_D) * self.spread_D + 0.05 * self._normal(num, "noise", start))
         random = np.random.default_rng(derive_seed(self.config.seed, "members", start))
         centres_ND = self.centres_CD[random.integers(self.config.num_centres, size=num)]
         return _unit(centres_ND + self.config.noise * _unit(self._normal(num, "noise", start)))
@@ -166,9 +182,9 @@ class _Measurement:
     def _template(self, number: int) -> str:
         return f"template {number % self.config.num_templates}"
 
-    def _normal(self, num: int, *names: str | int) -> Vectors:
+    def _normal(self, num: int, *names: str | int, width: int | None = None) -> Vectors:
         random = np.random.default_rng(derive_seed(self.config.seed, *names))
-        return random.standard_normal((num, self.config.width), dtype=np.float32)
+        return random.standard_normal((num, width or self.config.width), dtype=np.float32)
 
 
 class _Best:
@@ -194,5 +210,5 @@ def _task(number: int) -> str:
 
 
 def _unit(vectors_ND: Vectors) -> Vectors:
-    found: Vectors = vectors_ND / np.linalg.norm(vectors_ND, axis=1, keepdims=True)
+    found: Vectors = (vectors_ND / np.linalg.norm(vectors_ND, axis=1, keepdims=True)).astype(np.float32, copy=False)
     return found
