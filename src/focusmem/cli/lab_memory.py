@@ -110,6 +110,50 @@ def train(
     typer.echo(f"The memory is in {memory}." if memory else f"Stopped in time; the same line goes on in {out}.")
 
 
+@app.command()
+def gate(
+    memory: Annotated[str, typer.Argument(help="Which variant the checkpoint is: action-only, content, full, ...")],
+    policy: PolicyOption,
+    checkpoint: Annotated[Path, typer.Option(help="The trained memory's folder.")],
+    trajectories: Annotated[int, typer.Option(help="Held-out episodes to measure on.")] = 100,
+    set_threshold: Annotated[
+        bool,
+        typer.Option("--set-threshold", help="Keep the threshold that validation sites choose."),
+    ] = False,
+    device: DeviceOption = "cuda",
+    workers: Annotated[int, typer.Option(help="Processes that draw batches.")] = 6,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+) -> None:
+    """focusmem lab gate full --policy runs/policy/policy --checkpoint runs/memory/full/stage-b/memory
+
+    Measure how well right blocks are told from misleading ones on sites never trained on, and choose the threshold.
+    """
+    from focusmem.recipes.lab_gate import measure_gate
+
+    figures = measure_gate(
+        load_policy(policy, device),
+        checkpoint,
+        memory,
+        num_trajectories=trajectories,
+        num_workers=workers,
+        sets_threshold=set_threshold,
+    )
+    if json:
+        print_json(figures)
+        return
+    typer.echo(
+        f"A probe tells right from misleading blocks with an area under the curve of {figures['probe_auc']:.3f} "
+        f"({figures['num_right']} right, {figures['num_misleading']} misleading)."
+    )
+    if "gate" in figures:
+        choice = figures["gate"]
+        typer.echo(
+            f"The memory's own gate: {figures['gate_auc']:.3f}. At the threshold {choice['threshold']:.3f}, chosen on "
+            f"validation sites, {choice['right_passage']:.1%} of right and {choice['misleading_passage']:.1%} of "
+            "misleading blocks pass."
+        )
+
+
 def _experiment(num_trajectories: int) -> "ExperimentConfig":
     from focusmem.recipes.lab_decisions import LabDecisionsConfig
     from focusmem.recipes.lab_experiment import ExperimentConfig

@@ -50,6 +50,8 @@ class LabDecisionsConfig:
     """Expert episodes to learn from."""
     negative_share: float = 0.5
     """Of decisions, how many get a trajectory from elsewhere put in to mislead."""
+    has_working: bool = True
+    """Whether the expired history is there to be remembered."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -143,9 +145,11 @@ class LabDecisions:
         for place, _ in found:
             self._note_views(self.bank.rollouts[place].steps)
         episodic = episodic_items(trajectories)
-        own = as_trajectory(rollout, placeholder).trajectory
-        working = working_items(own.steps[:at], instruction=own.instruction, num_recent=NUM_RECENT)
-        self._note_views(rollout.steps[:at])
+        working: Sequence[EvidenceItem] = ()
+        if self.config.has_working:
+            own = as_trajectory(rollout, placeholder).trajectory
+            working = working_items(own.steps[:at], instruction=own.instruction, num_recent=NUM_RECENT)
+            self._note_views(rollout.steps[:at])
         last = len(episodic) - 1
         flagged = [(item, negative is not None and item.rank == last) for item in episodic]
         return [*flagged, *((item, False) for item in working)]

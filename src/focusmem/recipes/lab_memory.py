@@ -75,6 +75,15 @@ VARIANTS: Mapping[str, Variant] = {
         )
         for num in (4, 16)
     },
+    **{
+        f"state-{layer}": Variant(
+            stage_a=StageAConfig(),
+            stage_b=_FULL,
+            memory=replace(LAB_MEMORY, state_source="hidden", state_layer=layer),
+            what=f"full, the state being hidden states after {layer} of 8 blocks",
+        )
+        for layer in (2, 4)
+    },
 }
 
 

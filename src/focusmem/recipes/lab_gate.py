@@ -1,0 +1,90 @@
+"""The gate in the laboratory: right blocks are trajectories of the decision's own site, misleading ones of another."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from focusmem.lab.corpus import placeholder
+from focusmem.lab.recall import LabBank
+from focusmem.lab.rollout import Rollout
+from focusmem.lab.world import World
+from focusmem.model.backbone import Backbone
+from focusmem.model.checkpoint import Checkpoint
+from focusmem.recipes.lab_decisions import LabBatches, LabDecisions, LabDecisionsConfig
+from focusmem.recipes.lab_memory import lab_look, variant
+from focusmem.training.gate_probe import labelled_blocks, probe_auc
+from focusmem.training.threshold import choose_threshold, gate_scores, write_threshold
+from focusmem.training.trajectory_batches import BatchingConfig
+
+
+class OwnSite:
+    """Only trajectories of the decision's own site: what is right about them is known."""
+
+    def __init__(self, bank: LabBank) -> None:
+        self.places: dict[str, list[int]] = {}
+        for place, rollout in enumerate(bank.rollouts):
+            self.places.setdefault(rollout.task.site_id, []).append(place)
+
+    def __call__(self, rollout: Rollout, at: int) -> Sequence[tuple[int, float]]:
+        return [(place, 1.0) for place in self.places.get(rollout.task.site_id, [])[:2]]
+
+
+def gate_data(policy: Backbone, split: str, *, num_trajectories: int, world_seed: int = 0) -> LabBatches:
+    """Decisions of a split, each with right blocks where there are any, and a misleading one."""
+    world = World(world_seed)
+    bank = LabBank(world, split, picture=placeholder)
+    config = LabDecisionsConfig(
+        split=split, num_trajectories=num_trajectories, negative_share=1.0, has_working=False, seed=1
+    )
+    source = LabDecisions(world, policy.chat, bank, OwnSite(bank), config)
+    return LabBatches(source, BatchingConfig(num_decisions=32, max_per_trajectory=8))
+
+
+def measure_gate(
+    policy: Backbone,
+    checkpoint: Path,
+    name: str,
+    *,
+    num_trajectories: int = 100,
+    num_workers: int = 0,
+    sets_threshold: bool = False,
+) -> dict[str, Any]:
+    """How well right blocks are told from misleading ones on sites never trained on.
+
+    A probe for every memory; its own gate too where it has one, with the threshold that validation sites choose.
+    """
+    chosen = variant(name)
+    memory = Checkpoint.open(checkpoint).build(policy)
+    look = lab_look(policy)
+    learnt, held_out = (
+        labelled_blocks(
+            memory,
+            gate_data(policy, split, num_trajectories=num),
+            is_dynamic=chosen.is_dynamic,
+            look=look,
+            num_workers=num_workers,
+        )
+        for split, num in (("m", 4 * num_trajectories), ("e", num_trajectories))
+    )
+    figures: dict[str, Any] = {
+        "memory": name,
+        "probe_auc": probe_auc(learnt, held_out, config=memory.config.gate),
+        "num_right": int(held_out.is_right_N.sum()),
+        "num_misleading": int((~held_out.is_right_N).sum()),
+    }
+    if chosen.is_gated:
+        validation, evaluation = (
+            gate_scores(
+                memory,
+                gate_data(policy, split, num_trajectories=num_trajectories),
+                is_dynamic=chosen.is_dynamic,
+                look=look,
+            )
+            for split in ("v", "e")
+        )
+        choice = choose_threshold(validation)
+        figures |= {"gate": asdict(choice), "gate_auc": choose_threshold(evaluation).auc}
+        if sets_threshold:
+            write_threshold(checkpoint, choice)
+    return figures
