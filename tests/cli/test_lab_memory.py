@@ -1,0 +1,58 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from focusmem.cli.main import app
+from focusmem.errors import ConfigError, StorageError
+from focusmem.lab.policy import new_policy, train_tokenizer
+from focusmem.lab.world import World
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("policy") / "policy"
+    text = {"num_hidden_layers": 1, "intermediate_size": 64}
+    vision = {"depth": 3, "intermediate_size": 32, "deepstack_visual_indexes": [0, 1]}
+    new_policy(train_tokenizer(World(0), num_episodes=20), text_config=text, vision_config=vision).save(folder)
+    return str(folder)
+
+
+def run(*words):
+    return CliRunner().invoke(app, ["lab", *words], catch_exceptions=True)
+
+
+def test_an_embedder_is_trained_and_written(policy, tmp_path):
+    words = ("--steps", "1", "--pairs", "2", "--workers", "0", "--tasks", "0", "--device", "cpu", "--json")
+    result = run("embedder", "--policy", policy, "--out", str(tmp_path / "e"), *words)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout[result.stdout.index("{") :])["embedder"] == str(tmp_path / "e")
+    assert (tmp_path / "e" / "embedder.safetensors").exists()
+
+
+def test_training_without_preparation_says_what_to_run(policy, tmp_path):
+    out = ("--prepared", str(tmp_path / "none"), "--out", str(tmp_path / "run"), "--device", "cpu")
+    result = run("train", "full", "--policy", policy, *out)
+    assert isinstance(result.exception, StorageError)
+    assert "focusmem lab prepare" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--memory", "full"), "embedder"),
+        (("--memory", "retrieved"), "embedder"),
+        (("--memory", "dreams"), "dreams"),
+    ],
+)
+def test_a_memory_that_cannot_be_is_named(policy, tmp_path, words, message):
+    result = run("evaluate", "--policy", policy, "--out", str(tmp_path / "run"), *words)
+    assert isinstance(result.exception, ConfigError)
+    assert message in str(result.exception)
+
+
+def test_a_policy_is_examined(policy):
+    result = run("examine", "--policy", policy, "--values", "1", "--records", "1", "--json")
+    assert result.exit_code == 0, result.output
+    figures = json.loads(result.stdout[result.stdout.index("{") :])
+    assert figures["values_read"]["num"] == 1
