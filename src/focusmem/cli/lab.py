@@ -97,13 +97,17 @@ def pretrain(
     ] = None,
     device: Annotated[str, typer.Option(help="cuda, or cpu for a trial of the machinery.")] = "cuda",
     start: Annotated[Path | None, typer.Option(help="Weights to begin with: an earlier policy folder.")] = None,
-    workers: Annotated[int, typer.Option(help="Processes that draw batches.")] = 13,
+    reading_steps: Annotated[int, typer.Option(help="So many steps are mostly about reading pages.")] = 1500,
+    rate: Annotated[float, typer.Option(help="Learning rate of matrices; a tenth of it for all else.")] = 0.015,
+    workers: Annotated[int, typer.Option(help="Processes that draw batches.")] = 14,
     tokens: Annotated[int, typer.Option(help="Tokens per step.")] = 65_536,
     seed: Annotated[int, typer.Option(help="Of the weights and the examples.")] = 0,
 ) -> None:
     """focusmem lab pretrain --out runs/policy --minutes 25
 
     Teach the laboratory's policy from nothing: to read pages, act, describe, answer. Needs a GPU to get anywhere.
+
+    To go on from an earlier policy: focusmem lab pretrain --out runs/more --start runs/policy/policy --reading-steps 0
 
     A laptop-sized trial: focusmem lab pretrain --out runs/trial --device cpu --minutes 1 --tokens 4000 --workers 1
     """
@@ -115,6 +119,9 @@ def pretrain(
         pause_after=pause_after,
         device=device,
         start=None if start is None else str(start),
+        num_reading_steps=reading_steps,
+        matrix_rate=rate,
+        other_rate=rate / 10,
         num_workers=workers,
         max_tokens=tokens,
         seed=seed,

@@ -45,9 +45,9 @@ class PretrainConfig:
     """Time to train for, over all runs together."""
     pause_after: float | None = None
     """Minutes after which this run saves and stops, to be gone on with later; the learning rate keeps to `minutes`."""
-    matrix_rate: float = 0.02
+    matrix_rate: float = 0.015
     """Learning rate of the matrices inside blocks, which Muon trains."""
-    other_rate: float = 2e-3
+    other_rate: float = 1.5e-3
     """Learning rate of everything else, which AdamW trains."""
     weight_decay: float = 0.05
     warmup_steps: int = 100
@@ -57,7 +57,7 @@ class PretrainConfig:
     """So many steps are mostly about reading pages; then everything is mixed."""
     letter_weight: float = 1.0
     """How much it counts that the vision tower can tell letters."""
-    num_workers: int = 13
+    num_workers: int = 14
     save_every_s: float = 120.0
     score_every_s: float = 120.0
     seed: int = 0
