@@ -66,6 +66,14 @@ def test_writes_a_policy_that_loads_with_its_card(tmp_path):
     assert lines[-1]["num_steps"] == card["num_steps"]
 
 
+def test_a_run_that_begins_with_an_earlier_policy_tells_how_that_was_made(tmp_path):
+    pretrain(small_config(minutes=0.01), tmp_path / "one")
+    pretrain(small_config(minutes=0.01, start=str(tmp_path / "one" / "policy")), tmp_path / "two")
+    first, second = (json.loads((tmp_path / name / "policy" / "card.json").read_text()) for name in ("one", "two"))
+    assert second["before"] == first
+    assert str(tmp_path) not in json.dumps(second)
+
+
 def test_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
     """The number of the next batch, the optimizer and the time spent all come back."""
     pretrain(small_config(), tmp_path)

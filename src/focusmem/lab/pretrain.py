@@ -213,7 +213,8 @@ def _write_policy(policy: Backbone, state: "_State", config: PretrainConfig, fol
         "num_tokens": state.num_tokens,
         "trained_s": round(state.trained_s, 1),
         "waiting_rate": state.waited_s / max(1e-9, state.trained_s),
-        "config": asdict(config),
+        "config": asdict(config) | {"start": None if config.start is None else "the policy of `before`"},
+        "before": _card_of(config.start),
         "environment": json.loads(dump_record(collect_environment(seeds, {"accelerator": name}))),
         "right_rate": {tag: rate for tag, (rate, _) in scores.items()},
         "num_scored": {tag: num for tag, (_, num) in scores.items()},
@@ -221,6 +222,12 @@ def _write_policy(policy: Backbone, state: "_State", config: PretrainConfig, fol
     half = copy.deepcopy(policy).to(torch.bfloat16)
     half.save(folder / "policy", max_shard_size="14MB")
     write_whole(folder / "policy" / "card.json", json.dumps(card, indent=2).encode())
+
+
+def _card_of(start: str | None) -> dict[str, Any] | None:
+    """How the policy that a run began with was made, where its card tells."""
+    path = None if start is None else Path(start) / "card.json"
+    return None if path is None or not path.exists() else dict(json.loads(path.read_text(encoding="utf-8")))
 
 
 def _optimizers(policy: Backbone, head: LetterHead, config: PretrainConfig) -> list[torch.optim.Optimizer]:
