@@ -18,6 +18,7 @@ from focusmem.schemas.action import (
     make_action,
     parse_action,
 )
+from focusmem.schemas.episode import AttentionMap, Episode, OfferedItem, StepNotes
 from focusmem.schemas.evidence import EvidenceItem, Role
 from focusmem.schemas.hit import Hit
 from focusmem.schemas.observation import ControlInfo, Observation
@@ -42,13 +43,16 @@ __all__ = [
     "ACTION_NAMES",
     "Action",
     "Annotations",
+    "AttentionMap",
     "Click",
     "ControlInfo",
     "Environment",
+    "Episode",
     "EvidenceItem",
     "Goto",
     "Hit",
     "Observation",
+    "OfferedItem",
     "Outcome",
     "PressKey",
     "Prompt",
@@ -59,6 +63,7 @@ __all__ = [
     "ScreenshotRef",
     "Scroll",
     "Step",
+    "StepNotes",
     "Stop",
     "StoredScreenshots",
     "StoredTrajectory",
