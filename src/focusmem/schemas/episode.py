@@ -27,7 +27,7 @@ class AttentionMap(Record):
     num_rows: Annotated[int, Field(ge=1, le=1024)]
     num_columns: Annotated[int, Field(ge=1, le=1024)]
     weights: tuple[Share, ...]
-    """Share of the block's attention on each visual token, row by row; all screenshots of an item sum to at most one."""
+    """Share of the block's attention on each visual token, row by row; those of one item sum to at most one."""
 
     @model_validator(mode="after")
     def _fills_its_grid(self) -> Self:
