@@ -1,4 +1,5 @@
 import json
+from itertools import pairwise
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from focusmem.errors import ConfigError, WorldError
 from focusmem.lab.answers import experience
 from focusmem.lab.corpus import Texts
 from focusmem.lab.embedder import READING
-from focusmem.lab.evaluate import EvaluateConfig, _Evaluation, evaluate, summarise
+from focusmem.lab.evaluate import EvaluateConfig, Evaluation, evaluate, summarise
 from focusmem.lab.policy import new_policy, train_tokenizer
 from focusmem.lab.raster_browser import RasterBrowser
 from focusmem.lab.recall import LabBank, LabRecall
@@ -20,7 +21,7 @@ from focusmem.model.compressor import CompressorConfig
 from focusmem.model.config import MemoryConfig
 from focusmem.model.lora import LoraConfig
 from focusmem.model.policy import MemoryPolicy
-from focusmem.schemas import Screenshot, action_to_json
+from focusmem.schemas import Episode, Screenshot, action_to_json, parse_record
 from focusmem.schemas.trajectory_folder import check_trajectory, load_trajectory
 
 
@@ -53,7 +54,7 @@ def test_an_untrained_policy_writes_garbage_and_the_run_tells(policy, tmp_path, 
 class Scripted:
     """Stands for the policy's replies: the expert's actions as JSON."""
 
-    def __init__(self, evaluation: _Evaluation) -> None:
+    def __init__(self, evaluation: Evaluation) -> None:
         self.evaluation = evaluation
         self.plans: dict[str, list[str]] = {}
 
@@ -72,11 +73,11 @@ class Scripted:
 def run_scripted(policy, config, folder, *, stop_after=None):
     from focusmem.lab.rollout import iter_tasks
 
-    evaluation = _Evaluation(policy, config, folder)
+    evaluation = Evaluation(policy, config, folder)
     scripted = Scripted(evaluation)
     drawn = iter_tasks(evaluation.world, "e", "evaluation", config.seed)
     scripted.tasks = [next(drawn) for _ in range(config.num_tasks)]
-    evaluation._ask = scripted
+    evaluation.mind.answer = scripted
     if stop_after is not None:
         store, num = evaluation._store, [0]
 
@@ -122,12 +123,12 @@ def test_a_folder_of_another_run_is_not_mixed_up(policy, tmp_path):
 def test_the_demonstration_is_of_the_same_site_and_tells_what_is_needed(policy, tmp_path):
     from focusmem.lab.rollout import iter_tasks
 
-    evaluation = _Evaluation(policy, small(memory="replay"), tmp_path)
+    evaluation = Evaluation(policy, small(memory="replay"), tmp_path)
     drawn = iter_tasks(evaluation.world, "e", "evaluation", 1)
     shares = []
     for _ in range(12):
         task = next(drawn)
-        shown = evaluation.demonstration(task)
+        shown = evaluation.mind.demonstration(task)
         assert shown.task.site_id == task.site_id
         assert shown.task.task.annotations.template != task.task.annotations.template
         expert = roll_out(evaluation.world, task, Solver.expert(evaluation.world, task))
@@ -138,9 +139,9 @@ def test_the_demonstration_is_of_the_same_site_and_tells_what_is_needed(policy, 
 
 def test_history_comes_back_raw_in_front(policy, tmp_path):
     config = small(num_tasks=1, shows_history=True)
-    evaluation = _Evaluation(policy, config, tmp_path)
+    evaluation = Evaluation(policy, config, tmp_path)
     lengths = []
-    plain = evaluation._prompt
+    plain = evaluation.mind.asking.prompt
 
     def counted(episode, screenshot):
         prompt = plain(episode, screenshot)
@@ -148,8 +149,8 @@ def test_history_comes_back_raw_in_front(policy, tmp_path):
         lengths.append((len(episode.steps), pictures))
         return prompt
 
-    evaluation._prompt = counted
-    evaluation._ask = lambda prompts, fronts: ['{"name": "wait", "arguments": {}}'] * len(prompts)
+    evaluation.mind.asking.prompt = counted
+    evaluation.mind.answer = lambda prompts, fronts: ['{"name": "wait", "arguments": {}}'] * len(prompts)
     evaluation.run()
     assert all(pictures == steps + 1 for steps, pictures in lengths), "every event is in view, expired or not"
 
@@ -174,7 +175,7 @@ def test_a_browser_that_fails_is_an_error_of_its_episode_alone(policy, tmp_path,
     results = run_scripted(policy, small(num_tasks=3), tmp_path)
     assert (results["num_tasks"], results["num_errors"]) == (2, 1)
     assert results["success_rate"] == 1.0
-    errors = [json.loads(path.read_text())["error"] for path in tmp_path.rglob("episode.json")]
+    errors = [json.loads(path.read_text()).get("error") for path in tmp_path.rglob("episode.json")]
     assert sorted(map(str, errors)) == ["None", "None", "The page has died."]
 
 
@@ -198,14 +199,14 @@ def recall(policy):
 
 def test_what_is_retrieved_stands_raw_in_front(policy, recall, tmp_path):
     config = small(memory="retrieved", num_tasks=1, num_found=2)
-    evaluation = _Evaluation(policy, config, tmp_path, recall=recall)
+    evaluation = Evaluation(policy, config, tmp_path, recall=recall)
     fronts = []
 
     def asked(prompts, own):
         fronts.append(own)
         return ['{"name": "wait", "arguments": {}}'] * len(prompts)
 
-    evaluation._ask = asked
+    evaluation.mind.answer = asked
     evaluation.run()
     results = summarise(tmp_path)
     assert all(len(own) == 1 for own in fronts)
@@ -234,3 +235,27 @@ def test_memory_that_is_missing_is_named(policy, tmp_path):
         evaluate(policy, small(memory="retrieved"), tmp_path)
     with pytest.raises(ConfigError, match="checkpoint"):
         evaluate(policy, small(memory="latent"), tmp_path, recall=object())
+
+
+def test_a_run_keeps_what_memory_offered_at_every_step(policy, recall, tmp_path):
+    config = MemoryConfig(
+        lora=LoraConfig(rank=2), compressor=CompressorConfig(num_tokens=4, num_heads=2, num_refinements=1)
+    )
+    memory = AgentMemory(MemoryPolicy(policy, config).eval(), Texts.load().serialise)
+    evaluate(policy, small(memory="latent", num_tasks=1), tmp_path, memory=memory, recall=recall)
+    [path] = tmp_path.rglob("episode.json")
+    episode = parse_record(Episode, path.read_bytes(), str(path))
+    steps = load_trajectory(path.parent / "trajectory").trajectory.steps
+    assert len(episode.notes) == len(steps) == 15
+    for note in episode.notes:
+        found = [item for item in note.offered if item.role == "episodic"]
+        assert [item.rank for item in found] == [0, 1, 2]
+        assert all(0 < item.trust < 1 and -1 <= item.score <= 1 for item in found)
+        for item in found:
+            assert load_trajectory(tmp_path / "recalled" / item.trajectory_id).trajectory.trajectory_id
+        assert note.num_memory_tokens == 4 * sum(item.is_accepted for item in note.offered)
+        assert set(note.seconds) == {"observe", "retrieve", "remember", "reply", "act"}
+        assert any("Actions left" in turn for turn in note.prompt)
+    assert any(note.is_repeat for note in episode.notes) == any(
+        one.reply == other.reply and one.screenshot == other.screenshot for one, other in pairwise(steps)
+    )

@@ -2,6 +2,7 @@
 the prompt. For one decision, or for many at once.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -57,6 +58,11 @@ class RememberedItem:
     is_accepted: bool
     trust_logit: float | None
     """The gate's view of it; None where the gate did not take part."""
+
+    @property
+    def trust(self) -> float | None:
+        """The same between 0 and 1."""
+        return None if self.trust_logit is None else 1 / (1 + math.exp(-max(-500.0, self.trust_logit)))
 
 
 @dataclass(frozen=True)

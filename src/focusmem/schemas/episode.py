@@ -65,6 +65,8 @@ class StepNotes(Record):
     num_prompt_tokens: Count = 0
     num_memory_tokens: Count = 0
     """What memory put in front of the prompt."""
+    is_readable: bool = True
+    """Whether the reply could be read as an action."""
     is_repeat: bool = False
     """Whether the action was the same as the one before, on a page that looks the same."""
     seconds: Annotated[dict[Text, Seconds], AfterValidator(sorted_by_key)] = Field(default_factory=dict)

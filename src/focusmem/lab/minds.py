@@ -1,0 +1,272 @@
+"""Ways for the laboratory's policy to remember: what stands in front of its prompt, and the reply it then gives.
+
+For many episodes at once: a GPU answers sixty as fast as one.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from focusmem.agent.memory import AgentMemory, RememberedItem, Situation
+from focusmem.agent.prompt import NUM_RECENT, RecentEvent
+from focusmem.bank.embedder import Moment
+from focusmem.evidence import episodic_items, working_items
+from focusmem.lab.answers import experience, notes
+from focusmem.lab.corpus import Texts
+from focusmem.lab.episodes import LabEpisode
+from focusmem.lab.experts import as_trajectory
+from focusmem.lab.recall import LabRecall
+from focusmem.lab.rollout import Rollout, roll_out, screenshot_of
+from focusmem.lab.solvers import Solver
+from focusmem.lab.tasks import KINDS, MAX_STEPS, LabTask, make_task
+from focusmem.lab.world import World
+from focusmem.model.backbone import Backbone
+from focusmem.model.front import ReadFront
+from focusmem.model.generation import GenerationConfig, generate
+from focusmem.schemas import OfferedItem, Prompt, Screenshot, StepNotes, StoredTrajectory, Turn, action_to_json
+
+Seen = tuple[LabEpisode, Screenshot]
+Found = Sequence[tuple[StoredTrajectory, float]]
+
+
+@dataclass(frozen=True)
+class Reply:
+    text: str
+    notes: StepNotes
+
+
+class Mind(Protocol):
+    def ask(self, seen: Sequence[Seen]) -> list[Reply]:
+        """The policy's reply to what each episode shows."""
+        ...
+
+
+@dataclass
+class Asking:
+    """What all ways share: the prompt, and how long a reply may be."""
+
+    texts: Texts = field(default_factory=Texts.load)
+    shows_history: bool = False
+    """Whether events that left the window are shown raw, in front."""
+    max_new_tokens: int = 96
+
+    @property
+    def generation(self) -> GenerationConfig:
+        return GenerationConfig(max_new_tokens=self.max_new_tokens)
+
+    def prompt(self, episode: LabEpisode, screenshot: Screenshot) -> Prompt:
+        front: list[Turn] = []
+        instruction = episode.task.task.instruction
+        if self.shows_history:
+            for item in working_items(episode.steps, instruction=instruction, num_recent=NUM_RECENT):
+                front += self.texts.serialise(item, episode.screenshots)
+        recent = [
+            RecentEvent(
+                number + 1,
+                episode.screenshots[step.screenshot.sha256],
+                action_to_json(step.action) if step.action else step.reply or "",
+                step.error,
+            )
+            for number, step in enumerate(episode.steps)
+        ]
+        actions_left = MAX_STEPS - len(episode.steps)
+        asked = self.texts.prompt(
+            instruction=instruction, recent=recent, screenshot=screenshot, actions_left=actions_left
+        )
+        return (*front, *asked)
+
+
+class RawMind:
+    """Memory as it was seen: nothing, a few words, a demonstration, or what a retriever finds."""
+
+    def __init__(
+        self,
+        policy: Backbone,
+        kind: Literal["none", "notes", "replay", "retrieved"],
+        world: World,
+        asking: Asking | None = None,
+        *,
+        recall: LabRecall | None = None,
+        num_found: int = 3,
+    ) -> None:
+        self.policy, self.kind, self.world, self.asking = policy, kind, world, asking or Asking()
+        self.recall, self.num_found = recall, num_found
+        self._fronts: dict[str, tuple[tuple[str, ...], ReadFront]] = {}
+
+    def ask(self, seen: Sequence[Seen]) -> list[Reply]:
+        clock = _Clock(len(seen))
+        prompts = [self.asking.prompt(*one) for one in seen]
+        with clock.part("retrieve"):
+            found = [()] * len(seen) if self.recall is None else find(self.recall, seen, self.num_found)
+        with clock.part("remember"):
+            fronts = [self._front(episode.task, own) for (episode, _), own in zip(seen, found, strict=True)]
+        with clock.part("reply"):
+            texts = self.answer(prompts, [front for front in fronts if front is not None])
+        return [
+            Reply(
+                text,
+                StepNotes(
+                    prompt=as_text(prompt),
+                    offered=_shown_raw(own) if self.kind == "retrieved" else (),
+                    num_prompt_tokens=len(self.policy.tokenise(prompt).ids),
+                    num_memory_tokens=0 if front is None else front.length,
+                    seconds=clock.seconds,
+                ),
+            )
+            for text, prompt, front, own in zip(texts, prompts, fronts, found, strict=True)
+        ]
+
+    def answer(self, prompts: Sequence[Prompt], fronts: Sequence[ReadFront]) -> list[str]:
+        rows = self.policy.embed([self.policy.tokenise(prompt) for prompt in prompts])
+        ids = generate(self.policy, rows, self.asking.generation, fronts=fronts or None)
+        return [self.policy.text_of(one) for one in ids]
+
+    def _front(self, task: LabTask, found: Found) -> ReadFront | None:
+        """What stands in front of a task's prompts, read again only when it is something else."""
+        if self.kind == "none":
+            return None
+        names = tuple(stored.trajectory.trajectory_id for stored, _ in found)
+        kept = self._fronts.get(task.task.task_id)
+        if kept is None or kept[0] != names:
+            shown = self._found_turns(found) if self.kind == "retrieved" else self.front_of(task)
+            [row] = self.policy.embed([self.policy.tokenise(shown, is_complete=True)])
+            kept = self._fronts[task.task.task_id] = names, ReadFront.read(self.policy, row)
+        return kept[1]
+
+    def forget(self, task: LabTask) -> None:
+        """An episode is over; its front is no longer needed."""
+        self._fronts.pop(task.task.task_id, None)
+
+    def front_of(self, task: LabTask) -> Prompt:
+        """A demonstration on the task's site, in a few words or raw."""
+        shown = self.demonstration(task)
+        if self.kind == "notes":
+            return (Turn("user", (notes(self.world, shown.steps),)),)
+        return self._found_turns([(as_trajectory(shown, lambda step: screenshot_of(self.world, step)), 1.0)])
+
+    def _found_turns(self, found: Found) -> Prompt:
+        items = episodic_items((stored.trajectory, score) for stored, score in found)
+        records = [self.asking.texts.serialise(item, found[item.rank][0].screenshots) for item in items]
+        return tuple(turn for record in records for turn in record)
+
+    def demonstration(self, task: LabTask, *, num_candidates: int = 16) -> Rollout:
+        """The most telling of some bank trajectories on the task's site, as a perfect retriever would find it."""
+        expert = roll_out(self.world, task, Solver.expert(self.world, task))
+        needed = set(experience(self.world, expert.steps))
+        kinds = KINDS[self.world.site(task.site_id).family]
+        candidates = (
+            make_task(self.world, task.site_id, kinds[number % len(kinds)], "bank", number)
+            for number in range(num_candidates)
+        )
+        rollouts = [roll_out(self.world, one, Solver.expert(self.world, one)) for one in candidates]
+        return max(
+            (one for one in rollouts if one.is_success),
+            key=lambda one: len(needed & set(experience(self.world, one.steps))),
+        )
+
+
+class LatentMind:
+    """Memory as blocks of latent tokens: what the retriever finds, and the expired history."""
+
+    def __init__(
+        self, memory: AgentMemory, recall: LabRecall, asking: Asking | None = None, *, num_found: int = 3
+    ) -> None:
+        self.memory, self.recall, self.asking, self.num_found = memory, recall, asking or Asking(), num_found
+
+    def ask(self, seen: Sequence[Seen]) -> list[Reply]:
+        clock = _Clock(len(seen))
+        prompts = [self.asking.prompt(*one) for one in seen]
+        with clock.part("retrieve"):
+            found = find(self.recall, seen, self.num_found)
+        with clock.part("remember"):
+            situations = [
+                Situation(episode.task.task.instruction, episode.steps, episode.screenshots, own)
+                for (episode, _), own in zip(seen, found, strict=True)
+            ]
+            remembered = self.memory.remember(prompts, situations)
+        with clock.part("reply"):
+            texts = self.memory.policy.reply(remembered.rows, self.asking.generation)
+        num_tokens = self.memory.policy.config.compressor.num_tokens
+        told = zip(texts, prompts, remembered.rows, remembered.items, remembered.num_memory_tokens, strict=True)
+        return [
+            Reply(
+                text,
+                StepNotes(
+                    prompt=as_text(prompt),
+                    offered=tuple(offered(one, num_tokens) for one in items),
+                    num_prompt_tokens=row.length - num,
+                    num_memory_tokens=num,
+                    seconds=clock.seconds,
+                ),
+            )
+            for text, prompt, row, items, num in told
+        ]
+
+    def forget(self, task: LabTask) -> None:
+        """What was encoded stays: another episode may need it."""
+
+
+def find(recall: LabRecall, seen: Sequence[Seen], top: int) -> list[Found]:
+    """What the retriever finds for the present moment of each episode."""
+    hits = recall.find([_moment(*one) for one in seen], [episode.task for episode, _ in seen], top=top)
+    bank = recall.bank
+    return [[(bank.trajectories[bank.place_of[hit.trajectory_id]], hit.score) for hit in own.hits] for own in hits]
+
+
+def _moment(episode: LabEpisode, screenshot: Screenshot) -> Moment:
+    """What the retriever is asked with: the task, the present view and the one before it."""
+    before = [episode.screenshots[step.screenshot.sha256] for step in episode.steps[-1:]]
+    actions = tuple(step.action for step in episode.steps if step.action is not None)
+    return Moment(instruction=episode.task.task.instruction, screenshots=(*before, screenshot), actions=actions)
+
+
+def offered(one: RememberedItem, num_tokens: int) -> OfferedItem:
+    return OfferedItem(
+        role=one.item.role,
+        rank=one.item.rank,
+        trajectory_id=one.item.trajectory_id,
+        num_steps=len(one.item.steps),
+        score=one.item.score,
+        trust=one.trust,
+        is_accepted=one.is_accepted,
+        num_tokens=num_tokens,
+    )
+
+
+def _shown_raw(found: Found) -> tuple[OfferedItem, ...]:
+    return tuple(
+        OfferedItem(
+            role="episodic",
+            rank=rank,
+            trajectory_id=stored.trajectory.trajectory_id,
+            num_steps=len(stored.trajectory.steps),
+            score=score,
+            is_accepted=True,
+            num_tokens=0,
+        )
+        for rank, (stored, score) in enumerate(found)
+    )
+
+
+def as_text(prompt: Prompt) -> tuple[str, ...]:
+    """A prompt turn by turn, with screenshots named by their digest."""
+    return tuple(
+        f"{turn.role}: " + "".join(part if isinstance(part, str) else f"[{part.digest}]" for part in turn.parts)
+        for turn in prompt
+    )
+
+
+class _Clock:
+    """Time by part, shared out over the episodes of a batch."""
+
+    def __init__(self, num_episodes: int) -> None:
+        self.num_episodes = num_episodes
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.seconds[name] = (time.perf_counter() - started) / self.num_episodes
