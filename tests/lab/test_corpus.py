@@ -3,13 +3,14 @@ import random
 import pytest
 import torch
 
+from focusmem.agent.prompt import NUM_RECENT
 from focusmem.errors import ConfigError
 from focusmem.lab.corpus import LEARNT, Corpus, Mix
 from focusmem.lab.policy import IMAGES, train_tokenizer
 from focusmem.lab.scene import VIEW_HEIGHT, VIEW_WIDTH
 from focusmem.lab.world import World
 from focusmem.model.chat import ChatTokenizer
-from focusmem.schemas import parse_action
+from focusmem.schemas import action_to_json, parse_action
 
 KINDS = ("transcription", "line", "answer", "episode", "decision", "question")
 
@@ -104,3 +105,40 @@ def test_numbers_are_single_digits_and_text_comes_back(corpus):
     text = "Weight: 1234 g, $56.78"
     assert corpus.chat.text_of(corpus.chat.encode(text)) == text
     assert sum(corpus.chat.text_of([token]).isdigit() for token in corpus.chat.encode(text)) == 8
+
+
+def test_slips_are_shown_and_never_learnt(corpus):
+    """An episode teaches all but its slips; a decision at a slip teaches what should have been done."""
+    rng, found = random.Random(6), 0
+    mix = Mix("notes", 0, True, "working")
+    while found < 5:
+        state = rng.getstate()
+        situation = corpus._situation(rng, mix)
+        slips = [at for at, step in enumerate(situation.rollout.steps) if step.wanted]
+        if not slips:
+            continue
+        found += 1
+        rng.setstate(state)
+        [episode] = corpus.examples("episode", rng, mix)
+        right = [action_to_json(step.action) for step in situation.rollout.steps if not step.wanted]
+        assert replies(corpus, episode) == right
+        for at in slips:
+            example = corpus._decision(situation, at, mix)
+            assert replies(corpus, example)[-1] == action_to_json(situation.rollout.steps[at].wanted)
+            told = replies(corpus, example)[:-1]
+            shown = situation.rollout.steps[: max(0, at - NUM_RECENT)]
+            assert told == [action_to_json(step.action) for step in shown if not step.wanted]
+
+
+def test_a_failed_action_is_told_as_one(corpus):
+    rng = random.Random(8)
+    while True:
+        situation = corpus._situation(rng, Mix("notes", 0, False, "working"))
+        steps = situation.rollout.steps
+        failed = [at for at, step in enumerate(steps) if step.error and at + 1 < len(steps)]
+        if failed:
+            break
+    prompt = corpus.prompt_at(situation.task, steps, failed[0] + 1)
+    text = "".join(part for turn in prompt for part in turn.parts if isinstance(part, str))
+    assert f"{action_to_json(steps[failed[0]].action)} failed" in text
+    assert text.count(" failed") == sum(step.error is not None for step in steps[max(0, failed[0] - 2) : failed[0] + 1])
