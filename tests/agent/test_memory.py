@@ -86,3 +86,15 @@ def test_what_was_encoded_once_is_not_encoded_again(policy):
 def test_config_names_the_field():
     with pytest.raises(ConfigError, match="chunk_events"):
         MemoryUse(chunk_events=0)
+
+
+def test_where_a_block_looked_is_told_screenshot_by_screenshot(policy):
+    use = MemoryUse(is_gated=False, tells_attention=True)
+    memory = AgentMemory(policy, Serialiser(), use)
+    given = situation(num_steps=5, num_found=1)
+    [own] = memory.remember([prompt(0)], [given]).items
+    for one in own:
+        assert [looked.screenshot for looked in one.attention] == [step.screenshot for step in one.item.steps]
+        total = sum(sum(looked.weights) for looked in one.attention)
+        assert 0 < total < 1, "the rest is on words"
+    assert AgentMemory(policy, Serialiser()).remember([prompt(0)], [given]).items[0][0].attention == ()

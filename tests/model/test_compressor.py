@@ -174,3 +174,18 @@ def test_sharing_items_between_readings_equals_copying_them(readings):
     )
     torch.testing.assert_close(shared, copied)
     torch.testing.assert_close(shared_grads, copied_grads)
+
+
+@torch.no_grad()
+def test_looking_is_reading_with_the_shares_told():
+    """The same refinements: shares sum to one, padding gets none, and what gets all of it decides the block."""
+    torch.manual_seed(0)
+    compressor = Compressor(CompressorConfig(num_heads=4), evidence_width=32, policy_width=32)
+    mask = torch.arange(9)[None] < torch.tensor([[9], [5]])
+    items = compressor.keys_values(compressor.features(torch.randn(2, 9, 32)), mask)
+    queries = compressor.queries(torch.tensor([0, 1]))
+    shares = compressor.looked_at(queries, items)
+    torch.testing.assert_close(shares.sum(dim=1), torch.ones(2))
+    assert not shares[1, 5:].any()
+    one_token = KeysValues(items.keys_NATX[:, :, :1], items.values_NATX[:, :, :1], None)
+    torch.testing.assert_close(compressor.looked_at(queries, one_token), torch.ones(2, 1))

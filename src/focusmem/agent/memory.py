@@ -14,7 +14,7 @@ from focusmem.model.evidence_cache import EvidenceCache
 from focusmem.model.injection import Place
 from focusmem.model.inputs import Row
 from focusmem.model.policy import Memory, MemoryPolicy
-from focusmem.schemas import EvidenceItem, Prompt, Screenshot, Step, StoredTrajectory
+from focusmem.schemas import AttentionMap, EvidenceItem, Prompt, Screenshot, Step, StoredTrajectory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +31,8 @@ class MemoryUse:
     """Whether blocks are read for the current state."""
     is_gated: bool = True
     """Whether the gate decides what is let in."""
+    tells_attention: bool = False
+    """Whether to tell where on its screenshots each block looked; for reports, since it takes time."""
 
     def __post_init__(self) -> None:
         for name, least in (("num_episodic", 0), ("num_recent", 0), ("chunk_events", 1)):
@@ -58,6 +60,8 @@ class RememberedItem:
     is_accepted: bool
     trust_logit: float | None
     """The gate's view of it; None where the gate did not take part."""
+    attention: tuple[AttentionMap, ...] = ()
+    """Where its block looked, where that was to be told."""
 
     @property
     def trust(self) -> float | None:
@@ -93,17 +97,19 @@ class AgentMemory:
         """Prompts as rows, each with the memory of its situation in front."""
         items = [self.evidence(situation) for situation in situations]
         flat = [(row, item) for row, own in enumerate(items) for item in own]
-        encoded = self.cache.fetch([self._serialised(item, situations[row]) for row, item in flat])
+        records = [self._serialised(item, situations[row]) for row, item in flat]
+        encoded = self.cache.fetch(records)
+        places = [Place(row, ROLES.index(item.role), item.rank) for row, item in flat]
         rows, injected, memory = self.policy.recall(
-            prompts,
-            encoded,
-            [Place(row, ROLES.index(item.role), item.rank) for row, item in flat],
-            is_dynamic=self.use.is_dynamic,
-            is_gated=self.use.is_gated,
+            prompts, encoded, places, is_dynamic=self.use.is_dynamic, is_gated=self.use.is_gated
         )
+        maps: Sequence[tuple[AttentionMap, ...]] = [()] * len(flat)
+        if self.use.tells_attention:
+            shares = self.policy.looked_at(rows, encoded, places, is_dynamic=self.use.is_dynamic)
+            maps = [self._maps(record, share.tolist()) for record, share in zip(records, shares, strict=True)]
         return Remembered(
             injected,
-            _by_decision(items, memory),
+            _by_decision(items, memory, maps),
             [after.length - before.length for before, after in zip(rows, injected, strict=True)],
         )
 
@@ -119,6 +125,23 @@ class AgentMemory:
         )
         return ordered([*episodic, *working])
 
+    def _maps(self, record: Prompt, shares: Sequence[float]) -> tuple[AttentionMap, ...]:
+        """The shares of a record's visual tokens, screenshot by screenshot."""
+        reader = self.policy.encoder.backbone
+        row = reader.tokenise(record, is_complete=True)
+        visual = [
+            share for share, token in zip(shares, row.ids, strict=True) if token == reader.special["<|image_pad|>"]
+        ]
+        maps, start = [], 0
+        for picture in row.pictures:
+            num_rows, num_columns = reader.chat.token_grid(picture.width, picture.height)
+            weights = tuple(min(1.0, share) for share in visual[start : start + num_rows * num_columns])
+            start += len(weights)
+            maps.append(
+                AttentionMap(screenshot=picture.ref(), num_rows=num_rows, num_columns=num_columns, weights=weights)
+            )
+        return tuple(maps)
+
     def _serialised(self, item: EvidenceItem, situation: Situation) -> Prompt:
         if item.role == "working":
             return self.serialise(item, situation.screenshots)
@@ -126,9 +149,11 @@ class AgentMemory:
         return self.serialise(item, stored.screenshots)
 
 
-def _by_decision(items: Sequence[Sequence[EvidenceItem]], memory: Memory | None) -> list[list[RememberedItem]]:
+def _by_decision(
+    items: Sequence[Sequence[EvidenceItem]], memory: Memory | None, maps: Sequence[tuple[AttentionMap, ...]]
+) -> list[list[RememberedItem]]:
     if memory is None:
         return [[] for _ in items]
     logits = [None] * len(memory.keep) if memory.trust is None else memory.trust.logits_N.tolist()
-    fates = iter(zip(memory.keep, logits, strict=True))
+    fates = iter(zip(memory.keep, logits, maps, strict=True))
     return [[RememberedItem(item, *next(fates)) for item in own] for own in items]

@@ -232,6 +232,7 @@ def offered(one: RememberedItem, num_tokens: int) -> OfferedItem:
         trust=one.trust,
         is_accepted=one.is_accepted,
         num_tokens=num_tokens,
+        attention=one.attention,
     )
 
 

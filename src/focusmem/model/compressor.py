@@ -186,14 +186,31 @@ class Compressor(nn.Module):
 
     def forward(self, queries_NKH: Tensor, evidence: Sequence[Evidence], roles_N: Tensor) -> Tensor:
         """Memory tokens (N, K, D). `evidence` lists the N items in order, in groups of equal length or padded."""
-        attend = self._attention_over(evidence)
-        latents_NKH = queries_NKH
+        latents_NKH = self._refined(queries_NKH, self._attention_over(evidence))
+        role_vectors_N1D = self.role_vectors_RD[roles_N][:, None]
+        return self.w_out(self.norm_out(latents_NKH)) + role_vectors_N1D  # type: ignore[no-any-return]
+
+    def looked_at(self, queries_NKH: Tensor, items: KeysValues) -> Tensor:
+        """The share of attention that each evidence token got, (N, T): the mean over refinements, heads and tokens."""
+        shares_NT: list[Tensor] = []
+
+        def attend(queries_NAKX: Tensor) -> Tensor:
+            scores = queries_NAKX @ items.keys_NATX.transpose(-1, -2) / math.sqrt(self.head_width)
+            if items.mask_NT is not None:
+                scores = scores.masked_fill(~_never_empty(items.mask_NT)[:, None, None], float("-inf"))
+            weights_NAKT = scores.softmax(dim=-1, dtype=torch.float32)
+            shares_NT.append(weights_NAKT.mean(dim=(1, 2)))
+            return weights_NAKT.to(items.values_NATX.dtype) @ items.values_NATX
+
+        self._refined(queries_NKH, attend)
+        return torch.stack(shares_NT).mean(dim=0)
+
+    def _refined(self, latents_NKH: Tensor, attend: Callable[[Tensor], Tensor]) -> Tensor:
         for _ in range(self.config.num_refinements):
             result_NAKX = attend(self._split_heads(self.w_query(self.norm_attention(latents_NKH))))
             latents_NKH = latents_NKH + self.w_result(result_NAKX.transpose(1, 2).flatten(2))
             latents_NKH = latents_NKH + self.ffn_down(F.gelu(self.ffn_up(self.norm_ffn(latents_NKH))))
-        role_vectors_N1D = self.role_vectors_RD[roles_N][:, None]
-        return self.w_out(self.norm_out(latents_NKH)) + role_vectors_N1D  # type: ignore[no-any-return]
+        return latents_NKH
 
     def _attention_over(self, evidence: Sequence[Evidence]) -> Callable[[Tensor], Tensor]:
         """How to attend to this evidence: queries (N, A, K, X) to results of the same shape. Settled once per call."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from focusmem.errors import ConfigError
 from focusmem.model.backbone import Backbone
-from focusmem.model.compressor import ROLES, Compressor, Features
+from focusmem.model.compressor import ROLES, Compressor, Features, KeysValues
 from focusmem.model.config import MemoryConfig
 from focusmem.model.encoded import EncodedItems
 from focusmem.model.encoder import EvidenceEncoder
@@ -130,6 +130,13 @@ class MemoryPolicy(nn.Module):
 
     def read(self, items: Sequence[EncodedItems], places: Sequence[Place], state_BD: Tensor | None) -> Tensor:
         """Blocks (N, K, D): for the current state, or with None the fixed ones that serve every state."""
+        queries_NKH, roles_N = self._queries(items, places, state_BD)
+        blocks: Tensor = self.compressor(queries_NKH, [group.evidence for group in items], roles_N)
+        return blocks
+
+    def _queries(
+        self, items: Sequence[EncodedItems], places: Sequence[Place], state_BD: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         device = self.compressor.base_queries_RKH.device
         roles_N = torch.tensor([place.role for place in places], device=device)
         queries_NKH = self.compressor.queries(roles_N)
@@ -137,8 +144,21 @@ class MemoryPolicy(nn.Module):
             state_ND = state_BD[[place.row for place in places]]
             summary_NE = torch.cat([group.summary_NE for group in items])
             queries_NKH = queries_NKH + self.readout(state_ND, summary_NE, self.compressor.role_vectors_RD[roles_N])
-        blocks: Tensor = self.compressor(queries_NKH, [group.evidence for group in items], roles_N)
-        return blocks
+        return queries_NKH, roles_N
+
+    @torch.no_grad()
+    def looked_at(
+        self, rows: Sequence[Row], items: Sequence[EncodedItems], places: Sequence[Place], *, is_dynamic: bool = True
+    ) -> list[Tensor]:
+        """For each item, kept as keys and values, the share of its block's attention on each of its tokens, (T,)."""
+        state_BD = self.state(rows) if is_dynamic else None
+        shares = []
+        for item, place in zip(items, places, strict=True):
+            if not isinstance(item.evidence, KeysValues):
+                raise TypeError("attention is told for items kept as keys and values only")
+            queries_NKH, _ = self._queries([item], [place], state_BD)
+            shares.append(self.compressor.looked_at(queries_NKH, item.evidence)[0])
+        return shares
 
     def remember(
         self,
