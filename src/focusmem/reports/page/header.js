@@ -49,7 +49,7 @@ function onlyOneWon(row, run) {
 function comparison() {
   if (index.runs.length < 2) return null;
   const count = (test) => index.rows.filter(test).length;
-  const tally = (words, test, ...marks) => make("span", { class: "tally" }, ...marks, `${words} `, make("b", {}, count(test)));
+  const tally = (words, test, ...marks) => make("span", { class: "tally" }, ...marks, ` ${words} `, make("b", {}, count(test)));
   return make(
     "p",
     { class: "comparison" },
@@ -115,10 +115,10 @@ const KEYS = [
   ["d", "first step where the runs part"],
   ["h", "heat maps on and off"],
   ["p", "the prompt on and off"],
-  ["/", "search"],
+  ["/", "search; Enter keeps it, Esc ends it"],
   ["t", "dark or light"],
   ["?", "these keys"],
-  ["Esc", "close, or leave the search"],
+  ["Esc", "close what lies on top"],
 ];
 
 function showKeys() {

@@ -132,7 +132,12 @@ function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   const search = byId("search");
   if (event.target === search) {
-    if (event.key === "Escape") search.blur();
+    if (event.key === "Enter" || event.key === "Escape") search.blur();
+    if (event.key === "Escape") {
+      event.preventDefault(); // browsers would empty the field without saying so
+      search.value = "";
+      drawList();
+    }
     return;
   }
   if (!Object.hasOwn(ON_KEY, event.key)) return;
