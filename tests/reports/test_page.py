@@ -79,6 +79,22 @@ def test_a_folder_that_is_not_ours_is_left_alone(tmp_path, max_bytes):
         write_page([RunFolder.open(run)], tmp_path / "page.html", max_bytes=max_bytes)
 
 
+def test_a_file_in_the_place_of_the_pictures_is_left_alone(tmp_path):
+    run = write_run(tmp_path / "run", [make_episode(1)])
+    (tmp_path / "page_pictures").touch()
+    with pytest.raises(StorageError, match="is no folder"):
+        write_page([RunFolder.open(run)], tmp_path / "page.html")
+
+
+def test_a_run_may_be_reported_twice(tmp_path):
+    folder = write_run(tmp_path / "run", [make_episode(1), make_episode(2)])
+    (folder / "episodes" / "task-1" / "episode.json").write_text("{")
+    run = RunFolder.open(folder)
+    first, second = (write_page([run], tmp_path / "page.html") for _ in range(2))
+    assert first == second
+    assert second.num_skipped == len(second.problems) == 1
+
+
 def test_three_runs_are_too_many(tmp_path):
     run = RunFolder.open(write_run(tmp_path / "run", [make_episode(1)]))
     with pytest.raises(ConfigError, match="not 3"):

@@ -138,6 +138,10 @@ def _check_ours(folder: Path) -> None:
     """A folder is only replaced or removed when it holds nothing but pictures of a page."""
     if not folder.exists():
         return
+    if not folder.is_dir():
+        raise StorageError(
+            f"{folder} is where pictures would go, but it is no folder; choose another name for the page."
+        )
     strangers = [entry.name for entry in folder.iterdir() if not _PICTURE_NAME.fullmatch(entry.name)]
     if strangers:
         raise StorageError(

@@ -42,7 +42,7 @@ class RunFolder:
     def __init__(self, path: Path, run: Run, episode_folders: list[Path]) -> None:
         self.path, self.run = path, run
         self.problems: list[str] = []
-        """What could not be read, a sentence for each; grows while episodes are read."""
+        """What could not be read, a sentence for each; begins anew, and grows, when episodes are read."""
         self.num_skipped = 0
         """How many episodes could not be read."""
         self._episode_folders = episode_folders
@@ -82,6 +82,7 @@ class RunFolder:
 
     def episodes(self) -> Iterator[StoredEpisode | None]:
         """In the order of their folders; None for one that cannot be read."""
+        self.problems, self.num_skipped = [], 0
         for folder in self._episode_folders:
             try:
                 yield _read_episode(folder)
