@@ -94,14 +94,15 @@ function strip(episode, run, row, place, actions) {
 
 function column(episode, run, row, place, actions) {
   const isPair = row.episodes.length > 1;
-  const name = isPair ? [letter(run), index.runs[run].method] : [index.runs[run].method];
+  const name = [isPair ? letter(run) : null, make("span", { class: "method" }, index.runs[run].method)];
   if (episode === null) {
     return make("section", { class: "column" }, make("h3", {}, ...name, stateBadge(null)), make("p", { class: "over" }, "This run has no episode of the task."));
   }
   const count = `step ${Math.min(place + 1, episode.steps.length)} of ${episode.steps.length}`;
-  const head = make("h3", {}, ...name, stateBadge(episode.state), make("small", { class: "position" }, `${count}, ${seconds(episode.seconds)} in all`));
-  const differs = row.divergence === place ? make("p", { class: "differs" }, "\u2260 here the runs part") : null;
-  return make("section", { class: "column" }, head, answerLine(episode), differs, stepView(episode, place, actions));
+  const position = make("small", { class: "position" }, `${count}, ${seconds(episode.seconds)} in all`);
+  const differs = row.divergence === place ? make("span", { class: "badge differs" }, "\u2260 first difference") : null;
+  const head = make("h3", {}, ...name, stateBadge(episode.state), position, differs);
+  return make("section", { class: "column" }, head, answerLine(episode), stepView(episode, place, actions));
 }
 
 function answerLine(episode) {
