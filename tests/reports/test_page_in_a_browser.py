@@ -276,6 +276,7 @@ def test_an_episode_of_one_run_and_one_without_steps(tmp_path, reader):
     assert "No step was taken." in reader.text(".column")
     reader.press("End")
     assert "This episode has ended." in reader.text(".column")
+    assert [words.split(",")[0] for words in reader.texts(".position")] == ["0 steps", "step 3 of 3"]
 
 
 def test_pictures_beside_the_page_are_shown_too(tmp_path, reader):

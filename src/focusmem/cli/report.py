@@ -8,7 +8,7 @@ import typer
 
 def report(
     run: Annotated[Path, typer.Argument(help="The folder of a run.", metavar="RUN")],
-    other: Annotated[Path | None, typer.Argument(help="Another run, to read beside it.", metavar="[RUN2]")] = None,
+    other: Annotated[Path | None, typer.Argument(help="Another run, to read beside it.", metavar="RUN2")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="The page to write; page.html in the run's folder unless told.")
     ] = None,

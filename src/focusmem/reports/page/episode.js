@@ -98,7 +98,8 @@ function column(episode, run, row, place, actions) {
   if (episode === null) {
     return make("section", { class: "column" }, make("h3", {}, ...name, stateBadge(null)), make("p", { class: "over" }, "This run has no episode of the task."));
   }
-  const count = `step ${Math.min(place + 1, episode.steps.length)} of ${episode.steps.length}`;
+  const num = episode.steps.length;
+  const count = place < num ? `step ${place + 1} of ${num}` : plural(num, "step");
   const position = make("small", { class: "position" }, `${count}, ${seconds(episode.seconds)} in all`);
   const differs = row.divergence === place ? make("span", { class: "badge differs" }, "\u2260 first difference") : null;
   const head = make("h3", {}, ...name, stateBadge(episode.state), position, differs);
