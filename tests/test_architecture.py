@@ -119,7 +119,8 @@ def test_source_is_plain_ascii():
 
 
 @pytest.mark.parametrize(
-    "module", ["focusmem", "focusmem.schemas", "focusmem.evidence", "focusmem.bank", "focusmem.cli.main"]
+    "module",
+    ["focusmem", "focusmem.schemas", "focusmem.evidence", "focusmem.bank", "focusmem.reports", "focusmem.cli.main"],
 )
 def test_light_rooms_load_neither_torch_nor_lancedb(module):
     code = f"import sys, {module}; sys.exit(bool({{'torch', 'lancedb'}} & set(sys.modules)))"

@@ -43,6 +43,7 @@ def test_help_answers_in_under_half_a_second():
         ["lab", "solve"],
         ["lab", "pretrain"],
         ["lab", "evaluate"],
+        ["report"],
     ],
 )
 def test_every_help_opens_with_a_line_to_paste(words):

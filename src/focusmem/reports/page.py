@@ -1,0 +1,156 @@
+"""The trace page: one HTML file that holds style, program, data and pictures, and asks for nothing from anywhere.
+
+Data stands in `<script>` elements that are no program, as JSON in which no character can end the element. The content
+policy allows the page's own program and style by their digest, pictures from the file itself, and nothing else.
+"""
+
+import base64
+import hashlib
+import html
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from focusmem.errors import ConfigError, StorageError
+from focusmem.files import remove_folder, whole_folder, write_whole
+from focusmem.reports.page_data import PageData, Watcher
+from focusmem.reports.run_folder import RunFolder
+
+MAX_PAGE_BYTES: Final = 60_000_000
+"""A page that would be larger keeps its pictures in a folder beside it."""
+
+_PARTS: Final = Path(__file__).parent / "page"
+# In this order: each part uses only those before it, and the last one begins.
+_PROGRAM: Final = ("elements.js", "pictures.js", "header.js", "memory.js", "step.js", "episode.js", "main.js")
+_SLOT: Final = re.compile(r"\{\{([a-z_]+)\}\}")
+_PICTURE_NAME: Final = re.compile(r"[0-9a-f]{64}\.webp")
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPage:
+    path: Path
+    picture_folder: Path | None
+    """Where the pictures are, when they are not in the page."""
+    num_episodes: int
+    num_skipped: int
+    num_bytes: int
+    """Page and picture folder together."""
+    problems: tuple[str, ...]
+    """What could not be read, a sentence for each."""
+
+
+def write_page(
+    runs: Sequence[RunFolder],
+    path: Path,
+    *,
+    max_bytes: int = MAX_PAGE_BYTES,
+    watch: Watcher = lambda is_read: None,
+) -> WrittenPage:
+    """One run, or two beside each other. A page that exists is replaced; `watch` is told after each episode."""
+    if len(runs) not in (1, 2):
+        raise ConfigError(f"A page shows one run or two beside each other, not {len(runs)}.")
+    data = PageData(runs, watch)
+    text = _page(data, picture_folder=None) if data.pictures.num_bytes * 4 / 3 <= max_bytes else None
+    folder = path.with_name(f"{path.stem}_pictures")
+    _check_ours(folder)
+    if text is not None and len(text) <= max_bytes:
+        remove_folder(folder)  # of an older, larger page
+        folder_bytes = 0
+    else:
+        text = _page(data, picture_folder=folder.name)
+        folder_bytes = _write_pictures(data, folder)
+    write_whole(path, text)
+    return WrittenPage(
+        path=path,
+        picture_folder=folder if folder_bytes else None,
+        num_episodes=sum(map(len, data.episodes)),
+        num_skipped=sum(run.num_skipped for run in runs),
+        num_bytes=len(text) + folder_bytes,
+        problems=tuple(data.index["problems"]),
+    )
+
+
+def _page(data: PageData, picture_folder: str | None) -> bytes:
+    style = _part("page.css")
+    program = "\n".join(map(_part, _PROGRAM))
+    title = " and ".join(run["run_id"] for run in data.index["runs"])
+    slots = {
+        "policy": _policy(style, program, has_folder=picture_folder is not None),
+        "title": html.escape(title),
+        "style": style,
+        "index": as_script_text({**data.index, "picture_folder": picture_folder}),
+        "program": program,
+        "data": "\n".join(_data_elements(data, has_folder=picture_folder is not None)),
+    }
+    return _SLOT.sub(lambda match: slots[match.group(1)], _part("page.html")).encode()
+
+
+def _part(name: str) -> str:
+    return (_PARTS / name).read_text(encoding="utf-8")
+
+
+def _policy(style: str, program: str, *, has_folder: bool) -> str:
+    """Scripts and styles by digest only, so that neither markup nor an event handler in the data could ever run."""
+    pictures = "'self' file: data:" if has_folder else "data:"
+    return "; ".join(
+        [
+            "default-src 'none'",
+            f"script-src '{_digest(program)}'",
+            f"style-src '{_digest(style)}'",
+            f"img-src {pictures}",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _data_elements(data: PageData, *, has_folder: bool) -> Iterator[str]:
+    for run, episodes in enumerate(data.episodes):
+        for place, episode in enumerate(episodes):
+            yield _json_element(f"episode-{run}-{place}", episode)
+    for place, trajectory in enumerate(data.recalled):
+        yield _json_element(f"recalled-{place}", trajectory)
+    for digest, picture in data.pictures.files.items():
+        content = "" if has_folder else base64.b64encode(picture).decode()
+        yield f'<script type="text/plain" id="picture-{digest}">{content}</script>'
+
+
+def _json_element(name: str, value: Any) -> str:
+    return f'<script type="application/json" id="{name}">{as_script_text(value)}</script>'
+
+
+def as_script_text(value: Any) -> str:
+    """JSON without any character that means something in HTML: no text in it can end the element it stands in."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _check_ours(folder: Path) -> None:
+    """A folder is only replaced or removed when it holds nothing but pictures of a page."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise StorageError(
+            f"{folder} is where pictures would go, but it is no folder; choose another name for the page."
+        )
+    strangers = [entry.name for entry in folder.iterdir() if not _PICTURE_NAME.fullmatch(entry.name)]
+    if strangers:
+        raise StorageError(
+            f"{folder} would be replaced, but it holds {strangers[0]!r}; choose another name for the page."
+        )
+
+
+def _write_pictures(data: PageData, folder: Path) -> int:
+    with whole_folder(folder, replace=folder.exists()) as partial:
+        for name, picture in data.pictures.named():
+            (partial / name).write_bytes(picture)
+    return data.pictures.num_bytes

@@ -1,0 +1,76 @@
+// What memory offered for a decision: a card for each item, with its source and where its block looked.
+
+function memoryPanel(step, episode) {
+  if (!step.offered.length) return make("p", { class: "faint" }, "Memory offered nothing.");
+  const accepted = step.offered.filter((item) => item.is_accepted).length;
+  const words = `${accepted} of ${step.offered.length} accepted, ${plural(step.num_memory_tokens, "memory token")}`;
+  const cards = step.offered.map((item) => memoryCard(item, step, episode));
+  return make("section", { class: "memory" }, make("h3", {}, "Memory", make("small", {}, words)), ...cards);
+}
+
+function memoryCard(item, step, episode) {
+  const source = item.recalled === null ? null : readJson(`recalled-${item.recalled}`);
+  const name = item.role === "working" ? "this episode, earlier" : (item.trajectory_id ?? "unknown trajectory");
+  const head = make(
+    "div",
+    { class: "card-head" },
+    make("span", { class: "role" }, `${item.role} ${item.rank + 1}`),
+    make("span", { class: "source", title: name }, name),
+    make("span", { class: `decision ${item.is_accepted ? "accepted" : "rejected"}` }, item.is_accepted ? "accepted" : "rejected"),
+  );
+  return make(
+    "article",
+    { class: `card ${item.is_accepted ? "" : "rejected"}` },
+    head,
+    source ? make("p", { class: "instruction" }, source.instruction) : null,
+    make(
+      "div",
+      { class: "measures" },
+      item.score === null ? null : measure("similarity", item.score),
+      item.trust === null ? null : measure("gate", item.trust, item.is_accepted ? "accepted" : "rejected"),
+      make("span", { class: "faint" }, `${plural(item.num_steps, "step")}, ${plural(item.num_tokens, "token")}`),
+    ),
+    thumbnails(item, source, step, episode),
+  );
+}
+
+function measure(name, value, kind = "") {
+  const bar = make("span", { class: `bar ${kind}` }, make("i"));
+  bar.firstChild.style.width = `${100 * Math.min(1, Math.max(0, value))}%`;
+  return make("span", { class: "measure" }, make("span", { class: "faint" }, name), bar, make("b", {}, value.toFixed(2)));
+}
+
+function sourceSteps(item, source, episode) {
+  // A map without its trajectory is still shown, over nothing.
+  if (source) return source.steps;
+  const own = new Map((item.role === "working" ? episode.steps : []).map((step) => [step.picture, step]));
+  return item.maps.map((map) => own.get(map.picture) ?? { picture: map.picture, size: map.size, point: null, action: null });
+}
+
+function thumbnails(item, source, step, episode) {
+  const steps = sourceSteps(item, source, episode);
+  if (!steps.length) {
+    return item.role === "episodic" ? make("p", { class: "faint" }, "Its trajectory was not kept with the run.") : null;
+  }
+  const unused = [...item.maps];
+  const found = steps.map((seen, place) => {
+    // The same picture may come twice, each time with a map of its own.
+    const at = unused.findIndex((map) => map.picture === seen.picture);
+    const map = at < 0 ? null : unused.splice(at, 1)[0];
+    return thumbnail(seen, place, map, item);
+  });
+  return make("div", { class: "thumbnails" }, ...found);
+}
+
+function thumbnail(seen, place, map, item) {
+  const words = `${place + 1}. ${seen.action ? `${seen.action.name.replace("_", " ")} ${actionWords(seen.action)}` : ""}`;
+  const caption = map ? `${words} \u2013 ${percent(map.share)} of the block's attention` : words;
+  const open = () => lookCloser(seen, `${item.trajectory_id ?? "this episode"}, step ${caption}`, map);
+  return make(
+    "button",
+    { type: "button", class: "thumbnail", title: caption, click: open },
+    shot(seen, words, { map }),
+    make("span", { class: "caption" }, words),
+    map ? make("span", { class: "share" }, percent(map.share)) : null,
+  );
+}

@@ -1,0 +1,30 @@
+import json
+
+from typer.testing import CliRunner
+
+from focusmem.cli.main import app
+from reports.runs import make_episode, write_run
+
+
+def report(*words):
+    return CliRunner().invoke(app, ["report", *map(str, words)])
+
+
+def test_the_page_lies_in_the_run_unless_told(tmp_path):
+    run = write_run(tmp_path / "run", [make_episode(1), make_episode(2)])
+    result = report(run)
+    assert result.exit_code == 0, result.output
+    assert (run / "page.html").exists()
+    assert "page.html: 2 episodes" in result.stdout
+
+
+def test_two_runs_as_json(tmp_path):
+    one, other = (write_run(tmp_path / name, [make_episode(1), make_episode(2)]) for name in ("one", "other"))
+    (other / "episodes" / "task-2" / "episode.json").write_text("{")
+    result = report(one, other, "--out", tmp_path / "page.html", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["page"] == str(tmp_path / "page.html")
+    assert (found["num_episodes"], found["num_skipped"]) == (3, 1)
+    assert found["num_bytes"] == (tmp_path / "page.html").stat().st_size
+    assert "task-2 was skipped" in result.stderr

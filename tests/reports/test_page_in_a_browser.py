@@ -1,0 +1,351 @@
+"""The page as a reader has it: opened from a file in a real browser, with the keys pressed and the filters used."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from factories import make_trajectory
+from focusmem.reports import RunFolder, write_page
+from focusmem.schemas import make_action, save_trajectory
+from reports.runs import make_episode, make_notes, make_offer, make_task, with_action, write_run
+
+pytestmark = pytest.mark.browser
+
+HOSTILE = "</script><img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>"
+OPEN_S = 5.0
+WAIT_S = 5.0
+
+
+class Reader:
+    """A page that was opened, and what the browser said about it."""
+
+    def __init__(self, chromium, page, context) -> None:
+        self._chromium, self._page, self._context = chromium, page, context
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.refused: list[str] = []
+        page.on("console", lambda message: self.complaints.append(message.text))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.on("requestfailed", lambda request: self.refused.append(f"{request.url} {request.failure}"))
+
+    def open(self, path: Path, address: str = "") -> None:
+        self._chromium.run(self._page.goto(f"{path.as_uri()}{address}"))
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self._chromium.run(self._page.keyboard.press(key))
+
+    def click(self, selector: str) -> None:
+        self._chromium.run(self._page.click(selector, timeout=3000))
+
+    def type(self, selector: str, text: str) -> None:
+        self._chromium.run(self._page.fill(selector, text, timeout=3000))
+
+    def see(self, script: str):
+        return self._chromium.run(self._page.evaluate(script))
+
+    def wait(self, script: str) -> None:
+        """Until it is so. Playwright's own way compiles text in the page, which the page's policy forbids."""
+        until = time.monotonic() + WAIT_S
+        while not self.see(script):
+            assert time.monotonic() < until, script
+            time.sleep(0.02)
+
+    def prefer(self, scheme: str) -> None:
+        self._chromium.run(self._page.emulate_media(color_scheme=scheme))
+
+    def text(self, selector: str) -> str:
+        return self.see(f"document.querySelector({selector!r}).textContent")
+
+    def texts(self, selector: str) -> list[str]:
+        return self.see(f"[...document.querySelectorAll({selector!r})].map((found) => found.textContent)")
+
+    def titles(self) -> list[str]:
+        return self.texts(".row-title")
+
+    def position(self) -> str:
+        return self.text(".position").split(",")[0]
+
+    def close(self) -> None:
+        self._chromium.run(self._context.close())
+
+
+@pytest.fixture
+def reader(chromium):
+    """Fails a test whose page complained, or asked for anything but files and what is inside it."""
+    process = chromium.run(chromium.pool.process(()))
+    context = chromium.run(process.new_context(1200, 900))
+    found = Reader(chromium, chromium.run(context.new_page()), context)
+    yield found
+    found.close()
+    assert found.complaints == []
+    assert {address.split(":")[0] for address in found.requests} <= {"file", "data", "blob"}
+
+
+def page_of(tmp_path, *runs, **options):
+    folders = [write_run(tmp_path / name, episodes) for name, episodes in zip(("one", "other"), runs, strict=False)]
+    return write_page([RunFolder.open(folder) for folder in folders], tmp_path / "page.html", **options).path
+
+
+def test_filters_and_search_narrow_the_list(tmp_path, reader):
+    outcomes = ["success", "failure", "success", "error"]
+    reader.open(page_of(tmp_path, [make_episode(number, outcome) for number, outcome in enumerate(outcomes)]))
+    assert len(reader.titles()) == 4
+    assert reader.texts("#filters button") == ["All4", "Won2", "Lost1", "Error1"]
+
+    reader.click("[data-filter=won]")
+    assert reader.titles() == ["How much is mug number 0?", "How much is mug number 2?"]
+    reader.click("[data-filter=lost]")
+    assert reader.titles() == ["How much is mug number 1?"]
+    assert reader.text("#count") == "1 of 4 tasks"
+    assert reader.text("#episode h2") == "How much is mug number 1?"
+
+    reader.click("[data-filter=all]")
+    reader.type("#search", "number 3")
+    assert reader.titles() == ["How much is mug number 3?"]
+    reader.type("#search", "nothing like it")
+    assert reader.titles() == []
+
+
+def test_keys_walk_through_steps_and_episodes(tmp_path, reader):
+    reader.open(page_of(tmp_path, [make_episode(1, num_steps=4), make_episode(2, num_steps=2)]))
+    assert reader.position() == "step 1 of 4"
+    reader.press("ArrowRight", "j")
+    assert reader.position() == "step 3 of 4"
+    reader.press("k")
+    assert reader.position() == "step 2 of 4"
+    reader.press("End", "ArrowRight")
+    assert reader.position() == "step 4 of 4"
+    reader.press("Home", "ArrowLeft")
+    assert reader.position() == "step 1 of 4"
+    reader.press("]")
+    assert reader.text("#episode h2") == "How much is mug number 2?"
+    assert reader.position() == "step 1 of 2"
+    reader.press("]", "[")
+    assert reader.text("#episode h2") == "How much is mug number 1?"
+
+
+def test_search_by_key_does_not_step(tmp_path, reader):
+    reader.open(page_of(tmp_path, [make_episode(1), make_episode(2)]))
+    reader.press("/", "j", "Backspace", "-", "2")
+    assert reader.see("document.querySelector('#search').value") == "-2"
+    assert reader.titles() == ["How much is mug number 2?"]
+    assert reader.position() == "step 1 of 3"
+    reader.press("Escape")
+    assert reader.see("document.activeElement === document.body")
+    assert len(reader.titles()) == 2
+    reader.press("?")
+    assert reader.see("document.querySelector('#keys').open")
+    reader.press("Escape")
+    assert not reader.see("document.querySelector('#keys').open")
+
+
+def test_a_page_can_be_opened_at_a_step(tmp_path, reader):
+    path = page_of(tmp_path, [make_episode(1), make_episode(2)])
+    reader.open(path, "#task=2&step=3")
+    assert reader.text("#episode h2") == "How much is mug number 2?"
+    assert reader.position() == "step 3 of 3"
+    reader.press("k")
+    assert reader.see("location.hash") == "#task=2&step=2"
+
+
+@pytest.mark.parametrize("address", ["#task=99&step=3", "#task=x", "#<b>"])
+def test_a_senseless_address_opens_the_first_episode(tmp_path, reader, address):
+    reader.open(page_of(tmp_path, [make_episode(1)]), address)
+    assert reader.position() == "step 1 of 3"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_follows_the_systems_theme_and_its_own_switch(tmp_path, reader, scheme):
+    ground = "getComputedStyle(document.body).backgroundColor"
+    reader.prefer(scheme)
+    reader.open(page_of(tmp_path, [make_episode(1)]))
+    before = reader.see(ground)
+    assert before == {"light": "rgb(246, 245, 242)", "dark": "rgb(22, 24, 28)"}[scheme]
+    reader.click("#theme")
+    assert reader.see(ground) != before
+    reader.press("t")
+    assert reader.see(ground) == before
+
+
+def test_the_click_is_a_dot_where_it_was(tmp_path, reader):
+    reader.open(page_of(tmp_path, [make_episode(10, num_steps=3)]))
+    trajectory, _ = make_trajectory(3, seed=10)
+    x, y = trajectory.steps[0].click_point
+    place = reader.see(
+        """(() => {
+          const box = (name) => document.querySelector(name).getBoundingClientRect();
+          const [frame, dot] = [box('.seen .shot'), box('.seen .dot')];
+          return [(dot.x + dot.width / 2 - frame.x) / frame.width, (dot.y + dot.height / 2 - frame.y) / frame.height];
+        })()"""
+    )
+    assert place == pytest.approx([x / 96, y / 64], abs=0.01)
+    reader.wait("document.querySelector('.seen img').naturalWidth === 96")
+
+
+def test_the_prompt_is_shown_on_demand(tmp_path, reader):
+    trajectory, _ = make_trajectory(3, seed=1)
+    digest = trajectory.steps[0].screenshot.sha256
+    notes = (make_notes(prompt=("system: Act.", f"user: Look at {digest} now.")),) * 3
+    reader.open(page_of(tmp_path, [make_episode(1, notes=notes)]))
+    assert reader.texts(".prompt pre") == []
+    reader.press("p")
+    assert reader.texts(".prompt pre")[0] == "system: Act."
+    reader.wait("document.querySelector('.prompt img').naturalWidth === 96")
+    reader.press("j")
+    assert len(reader.texts(".prompt pre")) == 2
+
+
+def test_memory_shows_what_was_offered_and_what_became_of_it(tmp_path, reader):
+    trajectory, screenshots = make_trajectory(2, seed=7)
+    offers = [
+        make_offer(trajectory),
+        make_offer(trajectory, rank=1, is_accepted=False, trajectory_id="lost"),
+        make_offer(trajectory, rank=0, role="working", trajectory_id=None, score=None, trust=None, attention=()),
+    ]
+    save_trajectory(tmp_path / "one" / "recalled" / trajectory.trajectory_id, trajectory, screenshots)
+    reader.open(page_of(tmp_path, [make_episode(1, notes=(make_notes(*offers),) * 3)]))
+    assert reader.texts(".decision") == ["accepted", "rejected", "accepted"]
+    assert reader.text(".memory h3 small") == "2 of 3 accepted, 16 memory tokens"
+    assert reader.texts(".card:first-of-type .measure b") == ["0.83", "0.91"]
+    assert reader.text(".card .instruction") == trajectory.instruction
+    assert reader.see("document.querySelectorAll('.card:first-of-type .thumbnail canvas.heat').length") == 2
+    reader.wait("document.querySelector('.card .thumbnail img').naturalWidth === 96")
+
+    pixels = "document.querySelector('.card canvas').getContext('2d').getImageData(0, 0, 3, 2).data"
+    shares = reader.see(f"[...{pixels}]")[3::4]
+    assert shares[0] > shares[1] > shares[2] == 0
+
+    reader.press("h")
+    assert reader.see("getComputedStyle(document.querySelector('.card canvas')).display") == "none"
+    reader.press("h")
+    reader.click(".card .thumbnail")
+    assert reader.see("document.querySelector('#closer').open")
+    assert reader.see("document.querySelectorAll('#closer canvas').length") == 1
+
+
+def pair(tmp_path, **options):
+    """Four tasks in both runs: won by both, by one each, by none; the second also takes another way at its step 2."""
+    outcomes = [("success", "success"), ("success", "failure"), ("failure", "success"), ("failure", "failure")]
+    one, other = [], []
+    for number, (first, second) in enumerate(outcomes):
+        episode, attempt = make_episode(number, first)
+        one.append((episode, attempt))
+        changed = with_action(attempt, 1, make_action("wait")) if number == 1 else attempt
+        other.append(make_episode(number, second, attempt=changed, method="none"))
+    return page_of(tmp_path, one, other, **options)
+
+
+def test_two_runs_stand_side_by_side_with_their_divergence(tmp_path, reader):
+    reader.open(pair(tmp_path))
+    assert reader.texts(".tally") == ["A alone won 1", "B alone won 1", " both won 1", " neither 1"]
+    assert len(reader.texts(".column")) == 2
+    assert reader.text(".divergence-line") == "Both runs did the same."
+
+    reader.press("]", "End")
+    assert "part at step 2" in reader.text("#divergence")
+    reader.press("d")
+    assert reader.position() == "step 2 of 3"
+    assert reader.texts(".decided .verb") == ["type", "wait"]
+    assert len(reader.texts(".differs")) == 2
+    assert reader.see("document.querySelectorAll('.strip-step.diverges.current').length") == 2
+    reader.press("Home")
+    assert reader.texts(".differs") == []
+    reader.click("#divergence")
+    assert reader.position() == "step 2 of 3"
+
+
+def test_filters_of_two_runs(tmp_path, reader):
+    reader.open(pair(tmp_path))
+    shown = {}
+    for name in ("won", "lost", "differs", "only-a", "only-b"):
+        reader.click(f"[data-filter={name}]")
+        shown[name] = [title[-2] for title in reader.titles()]
+    assert shown == {"won": ["0"], "lost": ["3"], "differs": ["1", "2"], "only-a": ["1"], "only-b": ["2"]}
+
+
+def test_an_episode_of_one_run_and_one_without_steps(tmp_path, reader):
+    broken, _ = make_episode(2, "error", notes=(), answer=None, error="The site is down.")
+    reader.open(page_of(tmp_path, [make_episode(1, num_steps=2), (broken, None)], [make_episode(2, num_steps=3)]))
+    assert "This run has no episode" in reader.text(".column:nth-child(2)")
+    reader.press("]")
+    assert "The site is down." in reader.text(".column")
+    assert "No step was taken." in reader.text(".column")
+    reader.press("End")
+    assert "This episode has ended." in reader.text(".column")
+    assert [words.split(",")[0] for words in reader.texts(".position")] == ["0 steps", "step 3 of 3"]
+
+
+def test_pictures_beside_the_page_are_shown_too(tmp_path, reader):
+    path = pair(tmp_path, max_bytes=1000)
+    assert (tmp_path / "page_pictures").is_dir()
+    reader.open(path)
+    reader.wait("document.querySelector('.seen img').naturalWidth === 96")
+    assert any("page_pictures/" in address for address in reader.requests)
+
+
+def test_hostile_text_stays_text(tmp_path, reader):
+    trajectory, screenshots = make_trajectory(1, seed=1)
+    step = trajectory.steps[0].model_copy(
+        update={
+            "action": make_action("stop", answer=HOSTILE, reasoning=HOSTILE),
+            "url": HOSTILE,
+            "error": HOSTILE,
+            "reply": HOSTILE,
+        }
+    )
+    attempt = (trajectory.model_copy(update={"steps": (step,), "instruction": HOSTILE}), screenshots)
+    save_trajectory(tmp_path / "one" / "recalled" / trajectory.trajectory_id, *attempt)
+    notes = make_notes(
+        make_offer(trajectory), make_offer(trajectory, trajectory_id=HOSTILE), prompt=(HOSTILE,), seconds={HOSTILE: 1.0}
+    )
+    task = make_task(1, instruction=HOSTILE, site=HOSTILE, answer=HOSTILE)
+    episode, _ = make_episode(1, task=task, method=HOSTILE, answer=HOSTILE, notes=(notes,))
+    reader.open(page_of(tmp_path, [(episode, attempt)]))
+    reader.press("p")
+    reader.see("document.querySelectorAll('details').forEach((found) => { found.open = true; })")
+    assert reader.text("#episode h2") == HOSTILE
+    assert reader.text(".prompt pre") == HOSTILE
+    assert reader.see("document.title") == "one - focusmem trace"
+    assert reader.see("document.querySelectorAll('[onerror]').length") == 0
+
+
+def test_even_markup_that_got_in_could_not_run(tmp_path, reader):
+    """The content policy is the second wall: inline handlers and scripts are refused, and nothing may be fetched."""
+    reader.open(page_of(tmp_path, [make_episode(1)]))
+    reader.see(
+        """(() => {
+          const place = document.createElement('div');
+          document.body.append(place);
+          place.innerHTML = '<img src="data:," onerror="document.title = 1"><img src="https://example.org/x.png">';
+          const script = document.createElement('script');
+          script.textContent = 'document.title = 2';
+          place.append(script);
+          return fetch('https://example.org/').catch(() => null);
+        })()"""
+    )
+    reader.wait("true")
+    assert reader.see("document.title") == "one - focusmem trace"
+    assert len(reader.complaints) >= 4
+    assert all("Content Security Policy" in complaint for complaint in reader.complaints)
+    assert "https://example.org/x.png csp" in reader.refused
+    reader.complaints.clear()
+    reader.requests.clear()
+
+
+def test_five_hundred_episodes_open_quickly(tmp_path, reader, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # nobody needs these files after a crash
+    attempts = [make_trajectory(1, seed=number) for number in range(20)]
+    episodes = [make_episode(number, attempt=attempts[number % 20]) for number in range(500)]
+    episodes[0] = make_episode(0, num_steps=60)
+    path = page_of(tmp_path, episodes)
+    start = time.perf_counter()
+    reader.open(path)
+    reader.wait("document.querySelector('.seen img').naturalWidth === 96")
+    assert time.perf_counter() - start < OPEN_S
+    assert len(reader.titles()) == 500
+    assert reader.see("document.querySelectorAll('img').length") == 61
+    assert reader.see("document.querySelectorAll('img[src]').length") < 30  # only what is in view
