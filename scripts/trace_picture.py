@@ -1,6 +1,6 @@
 """Draws docs/pictures/trace-page.png again: a trace page of the laboratory's two solvers, in a real browser.
 
-The expert stands for an agent with memory. Its steps are real, but similarity, trust and attention are made up.
+Their steps are real. What the expert's memory panel shows is a mock-up: solvers have no memory.
 """
 
 import asyncio
@@ -136,8 +136,7 @@ def write_run(folder: Path, world: World, tasks: list[LabTask], *, has_memory: b
     write_whole(folder / "run.json", dump_record(run))
     for number, task in enumerate(tasks):
         rng = random.Random(number)
-        remembers = has_memory and number % 7 != 5
-        solver = Solver.expert(world, task) if remembers else Solver.explorer(world, task, rng)
+        solver = Solver.expert(world, task) if has_memory else Solver.explorer(world, task, rng)
         rollout = roll_out(world, task, solver)
         items: tuple[OfferedItem, ...] = ()
         if has_memory:
@@ -149,7 +148,7 @@ def write_run(folder: Path, world: World, tasks: list[LabTask], *, has_memory: b
                 save_trajectory(folder / "recalled" / source.trajectory_id, source, screenshots)
         episode = Episode(
             task=task.task,
-            method="with memory" if has_memory else "without memory",
+            method="expert" if has_memory else "explorer",
             outcome="success" if rollout.is_success else "failure",
             answer=rollout.answer,
             notes=tuple(notes(index, items, rng) for index in range(len(rollout.steps))),
@@ -177,7 +176,7 @@ def main() -> None:
     tasks = list(islice(iter_tasks(world, "e", "evaluation", 0), NUM_TASKS))
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(scratch)
-        runs = [folder / "lab-with-memory", folder / "lab-without"]
+        runs = [folder / "lab-expert", folder / "lab-explorer"]
         for run, has_memory in zip(runs, (True, False), strict=True):
             write_run(run, world, tasks, has_memory=has_memory)
         page = folder / "page.html"
