@@ -4,7 +4,9 @@ import pytest
 from focusmem.lab.characters import NUM_SLOTS, SLOT_HEIGHT, SLOT_WIDTH, TOKEN_PIXELS, letters_in_view
 from focusmem.lab.raster import draw
 from focusmem.lab.scene import VIEW_HEIGHT, VIEW_WIDTH, Box, Font, Rectangle, Scene, Word
+from focusmem.lab.session import PageSession
 from focusmem.lab.world import World
+from focusmem.schemas import make_action
 
 PAGES = ["/e-0/", "/e-0/entry/3", "/e-1/entry/2", "/e-2/kind/bag", "/e-34/entry/3"]
 
@@ -53,3 +55,13 @@ def test_there_is_ink_where_a_letter_is_said_to_be(path):
         with_ink.append(np.ptp(around) > 40)
     assert len(with_ink) > 20
     assert np.mean(with_ink) > 0.97
+
+
+def test_typed_text_has_letters_too():
+    session = PageSession(World(0), "/e-34/")
+    session.perform(make_action("type", text="Fiodiast", description="Search"))
+    typed = dict(session.typed())
+    assert typed == {"Search": "Fiodiast"}
+    plain = letters_in_view(session.scene, session.scroll)
+    with_text = letters_in_view(session.scene, session.scroll, typed)
+    assert sorted(chr(32 + code) for code in with_text[plain != with_text]) == sorted("Fiodiast")

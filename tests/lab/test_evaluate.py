@@ -1,5 +1,7 @@
+import copy
 import json
-from itertools import pairwise
+import random
+from itertools import islice, pairwise
 
 import pytest
 import torch
@@ -8,20 +10,22 @@ from focusmem.agent.memory import AgentMemory, MemoryUse
 from focusmem.bank.embedder import QwenEmbedder
 from focusmem.errors import ConfigError, WorldError
 from focusmem.lab.answers import experience
-from focusmem.lab.corpus import Texts
+from focusmem.lab.corpus import Corpus, Texts
 from focusmem.lab.embedder import READING
+from focusmem.lab.episodes import LabEpisode
 from focusmem.lab.evaluate import EvaluateConfig, Evaluation, evaluate, summarise
+from focusmem.lab.minds import Asking
 from focusmem.lab.policy import new_policy, train_tokenizer
 from focusmem.lab.raster_browser import RasterBrowser
 from focusmem.lab.recall import LabBank, LabRecall
-from focusmem.lab.rollout import roll_out
+from focusmem.lab.rollout import iter_tasks, roll_out, screenshot_of
 from focusmem.lab.solvers import Solver
 from focusmem.lab.world import World
 from focusmem.model.compressor import CompressorConfig
 from focusmem.model.config import MemoryConfig
 from focusmem.model.lora import LoraConfig
 from focusmem.model.policy import MemoryPolicy
-from focusmem.schemas import Episode, Screenshot, action_to_json, parse_record
+from focusmem.schemas import Episode, Screenshot, Step, action_to_json, parse_record
 from focusmem.schemas.trajectory_folder import check_trajectory, load_trajectory
 
 
@@ -259,3 +263,34 @@ def test_a_run_keeps_what_memory_offered_at_every_step(policy, recall, tmp_path)
     assert any(note.is_repeat for note in episode.notes) == any(
         one.reply == other.reply and one.screenshot == other.screenshot for one, other in pairwise(steps)
     )
+
+
+def test_another_policys_run_is_not_taken_for_ones_own(policy, tmp_path):
+    evaluate(policy, small(num_tasks=1), tmp_path)
+    other = copy.deepcopy(policy)
+    with torch.no_grad():
+        other.language_model.norm.weight.mul_(2)
+    with pytest.raises(ConfigError, match="another config, policy"):
+        evaluate(other, small(num_tasks=1), tmp_path)
+
+
+def test_what_a_demonstration_shows_was_not_asked(policy, tmp_path):
+    evaluation = Evaluation(policy, small(memory="replay"), tmp_path)
+    for task in islice(iter_tasks(evaluation.world, "e", "evaluation", 0), 60):
+        shown = evaluation.mind.demonstration(task).task
+        assert shown.fact != task.fact or not set(shown.entries) & set(task.entries)
+
+
+@pytest.mark.parametrize("slips", [None, random.Random(1)])
+def test_what_is_asked_when_acting_is_what_was_learnt(policy, slips):
+    """Token for token and picture for picture, also after something went wrong."""
+    world = World(0)
+    corpus = Corpus(world, policy.chat, picture=lambda step: screenshot_of(world, step))
+    for task in islice(iter_tasks(world, "v", "memory", 2), 4):
+        rollout = roll_out(world, task, Solver.expert(world, task), slips=slips)
+        episode = LabEpisode(task, RasterBrowser(world))
+        for at, step in enumerate(rollout.steps):
+            screenshot = screenshot_of(world, step)
+            assert Asking().prompt(episode, screenshot) == corpus.prompt_at(task, rollout.steps, at)
+            episode.screenshots[screenshot.digest] = screenshot
+            episode.steps.append(Step(screenshot=screenshot.ref(), action=step.action, error=step.error))

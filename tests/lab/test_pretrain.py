@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from focusmem.errors import ConfigError
+from focusmem.errors import ConfigError, TrainingError
 from focusmem.lab import pretrain as module
 from focusmem.lab.corpus import LEARNT, Corpus
 from focusmem.lab.policy import new_policy, train_tokenizer
@@ -72,6 +72,27 @@ def test_a_run_that_begins_with_an_earlier_policy_tells_how_that_was_made(tmp_pa
     first, second = (json.loads((tmp_path / name / "policy" / "card.json").read_text()) for name in ("one", "two"))
     assert second["before"] == first
     assert str(tmp_path) not in json.dumps(second)
+
+
+def test_a_gradient_that_is_no_number_stops_the_run_and_spoils_nothing(tmp_path, monkeypatch):
+    pretrain(small_config(minutes=0.02), tmp_path)
+    before = (tmp_path / "state.pt").read_bytes()
+    whole = module.losses_of
+
+    def spoilt(logits, targets, batch):
+        loss = whole(logits, targets, batch)
+        return StepLoss(loss.sums_L * float("nan"), loss.nums_L)
+
+    monkeypatch.setattr(module, "losses_of", spoilt)
+    with pytest.raises(TrainingError, match="no number"):
+        pretrain(small_config(minutes=0.1), tmp_path)
+    assert (tmp_path / "state.pt").read_bytes() == before
+
+
+def test_a_run_is_not_gone_on_with_under_other_settings(tmp_path):
+    pretrain(small_config(minutes=0.01), tmp_path)
+    with pytest.raises(ConfigError, match="another seed"):
+        pretrain(small_config(minutes=0.02, seed=9), tmp_path)
 
 
 def test_goes_on_where_it_was_stopped(tmp_path, monkeypatch):

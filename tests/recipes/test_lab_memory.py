@@ -5,7 +5,7 @@ import torch
 
 from focusmem.agent.prompt import NUM_RECENT
 from focusmem.bank.embedder import QwenEmbedder
-from focusmem.errors import ConfigError
+from focusmem.errors import ConfigError, StorageError
 from focusmem.lab.corpus import placeholder
 from focusmem.lab.embedder import READING
 from focusmem.lab.policy import new_policy, train_tokenizer
@@ -13,11 +13,11 @@ from focusmem.lab.recall import LabBank
 from focusmem.lab.world import World
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.recipes.lab_decisions import LabBatches, LabDecisions, LabDecisionsConfig, SiteFirst
-from focusmem.recipes.lab_memory import LAB_MEMORY, TEACHER, VARIANTS, LabTraining, lab_look, train_variant, variant
-from focusmem.recipes.lab_recall import prepare_recall
+from focusmem.recipes.lab_experiment import ExperimentConfig, prepare, train
+from focusmem.recipes.lab_memory import LAB_MEMORY, TEACHER, VARIANTS, LabTraining, variant
+from focusmem.recipes.lab_recall import StoredRecall, prepare_recall
 from focusmem.schemas import Screenshot, parse_action
 from focusmem.training.config import LoopConfig
-from focusmem.training.teacher import Teacher, lesson_store
 from focusmem.training.trajectory_batches import BatchingConfig
 
 
@@ -75,19 +75,26 @@ def test_a_decision_holds_what_a_memory_would(world, policy, bank):
 
 
 def test_misleading_items_come_from_elsewhere(world, policy, bank):
-    source = decisions(world, policy, bank, negative_share=1.0)
-    batch = source.decisions(0, (0, 2))
-    own = source.rollout(0).task.site_id
+    source = decisions(world, policy, bank, negative_share=1.0, num_trajectories=60)
+    sites = {rollout.task.site_id for rollout in bank.rollouts}
+    chosen = next(number for number in range(60) if source.rollout(number).task.site_id in sites)
+    batch = source.decisions(chosen, (0, 2))
+    own = f"{source.rollout(chosen).task.site_id}."
     for decision in batch.decisions:
-        [negative] = [batch.items[use.item] for use in decision.uses if use.is_negative]
-        assert negative.role == "episodic"
-        assert not negative.item_id.startswith(f"{own}.")
-        assert len([use for use in decision.uses if batch.items[use.item].role == "episodic"]) == 3
+        found = [use for use in decision.uses if batch.items[use.item].role == "episodic"]
+        assert [use.is_negative for use in found] == [False, False, True]
+        assert batch.items[found[0].item].item_id.startswith(own)
+        assert not batch.items[found[2].item].item_id.startswith(own)
 
 
-def test_retrieval_is_worked_out_for_every_step(world, policy, bank):
-    source = decisions(world, policy, bank, num_trajectories=2)
+def test_retrieval_is_worked_out_for_every_step(world, policy, bank, tmp_path):
+    source = decisions(world, policy, bank, num_trajectories=2, use="bank")
+    kinds = {source.rollout(number).task.task.annotations.template for number in range(2)}
+    known = {rollout.task.task.annotations.template for rollout in bank.rollouts}
+    assert kinds & known, "there is something for the guard to remove"
     recall = prepare_recall(QwenEmbedder(policy, READING), source, bank)
+    recall.save(tmp_path / "recall.json")
+    assert StoredRecall.load(tmp_path / "recall.json") == recall
     for number in range(2):
         rollout = source.rollout(number)
         for at in range(len(rollout.steps)):
@@ -98,20 +105,38 @@ def test_retrieval_is_worked_out_for_every_step(world, policy, bank):
             assert rollout.task.task.annotations.template not in templates
 
 
-def test_both_stages_of_the_full_memory_from_lessons_to_checkpoint(world, policy, bank, tmp_path):
-    """Everything is real and small: an untrained teacher describes, two steps are taken, the memory loads."""
-    source = decisions(world, policy, bank, num_trajectories=1, negative_share=1.0)
-    data = batches(source)
-    teacher = replace(TEACHER, max_new_tokens=8)
-    Teacher(policy, tmp_path / "lessons", teacher, look=lab_look(policy)).prepare(data)
-    source.lessons = lesson_store(tmp_path / "lessons", policy, teacher)
-    loop = LoopConfig(learning_rate=1e-3, num_steps=2, log_every_steps=1)
+@pytest.fixture(scope="module")
+def quick():
+    """A teacher that says little: its answers are long otherwise, and mean nothing untrained."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr("focusmem.recipes.lab_experiment.TEACHER", replace(TEACHER, max_new_tokens=4))
+    yield
+    patch.undo()
+
+
+def experiment(**changes) -> ExperimentConfig:
+    own = LabDecisionsConfig(**{"num_trajectories": 1, "negative_share": 1.0} | changes)
+    return ExperimentConfig(decisions=own, batching=BatchingConfig(num_decisions=2), num_bank_sites=12)
+
+
+def test_what_was_prepared_is_all_that_training_asks_for(policy, quick, tmp_path):
+    """Through the same door as the command line: every lesson that stage A reads was taught."""
+    loop = LoopConfig(learning_rate=1e-3, log_every_steps=1)
     training = LabTraining(stage_a=loop, stage_b=loop)
-    memory = train_variant("full", policy, data, data, tmp_path / "full", training)
-    stored = Checkpoint.open(memory)
-    assert stored.config == LAB_MEMORY
-    assert stored.notes["stage"] == "stage_b"
+    with pytest.raises(StorageError, match="lab prepare"):
+        train(policy, "full", experiment(), tmp_path / "prepared", tmp_path / "full", training)
+    prepare(policy, None, experiment(), tmp_path / "prepared")
+    memory = train(policy, "full", experiment(), tmp_path / "prepared", tmp_path / "full", training)
+    assert Checkpoint.open(memory).notes["stage"] == "stage_b"
+    assert Checkpoint.open(memory).config == LAB_MEMORY
     assert (tmp_path / "full" / "stage-b" / "losses.png").exists()
+    prepare(policy, None, experiment(), tmp_path / "prepared")  # nothing is left to do
+    with pytest.raises(ConfigError, match="something else"):
+        prepare(policy, None, experiment(seed=5), tmp_path / "prepared")
+    with pytest.raises(ConfigError, match="other decisions"):
+        train(policy, "full", experiment(seed=5), tmp_path / "prepared", tmp_path / "other", training)
+    with pytest.raises(ConfigError, match="no second stage"):
+        train(policy, "content", experiment(), tmp_path / "prepared", tmp_path / "c", training, stage_a_memory=memory)
 
 
 def test_the_papers_ablation_is_there():

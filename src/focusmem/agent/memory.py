@@ -2,6 +2,7 @@
 the prompt. For one decision, or for many at once.
 """
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -112,6 +113,15 @@ class AgentMemory:
             _by_decision(items, memory, maps),
             [after.length - before.length for before, after in zip(rows, injected, strict=True)],
         )
+
+    def identity(self) -> str:
+        """Equal for memories that remember alike: weights, the gate's threshold, and how they are used."""
+        state = self.policy.trained_state()
+        digest = hashlib.sha256(f"{self.use} {self.policy.config.gate.threshold}".encode())
+        for name, tensor in sorted(state.items()):
+            digest.update(name.encode())
+            digest.update(bytes(tensor.detach().float().cpu().numpy().data))
+        return digest.hexdigest()
 
     def evidence(self, situation: Situation) -> list[EvidenceItem]:
         """What there is to remember, in the order in which it is shown."""

@@ -145,12 +145,12 @@ def gate(
         f"A probe tells right from misleading blocks with an area under the curve of {figures['probe_auc']:.3f} "
         f"({figures['num_right']} right, {figures['num_misleading']} misleading)."
     )
-    if "gate" in figures:
-        choice = figures["gate"]
+    if "gate_auc" in figures:
+        threshold = figures["chosen_on_validation"]["threshold"]
         typer.echo(
-            f"The memory's own gate: {figures['gate_auc']:.3f}. At the threshold {choice['threshold']:.3f}, chosen on "
-            f"validation sites, {choice['right_passage']:.1%} of right and {choice['misleading_passage']:.1%} of "
-            "misleading blocks pass."
+            f"The memory's own gate: {figures['gate_auc']:.3f}. At the threshold {threshold:.3f}, chosen on validation "
+            f"sites, {figures['right_passage']:.1%} of right and {figures['misleading_passage']:.1%} of misleading "
+            "blocks pass on evaluation sites."
         )
 
 

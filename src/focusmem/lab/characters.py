@@ -6,13 +6,25 @@ letters of each token from that token's vector alone. Letters are then there to 
 only to learn where to look; without this it took longer to learn to see than there was time for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from focusmem.lab.scene import VIEW_HEIGHT, VIEW_WIDTH, Font, Rectangle, Scene, Word, loaded_font
+from focusmem.lab.scene import (
+    FIELD_FONT,
+    FIELD_PADDING,
+    FIELD_TEXT,
+    VIEW_HEIGHT,
+    VIEW_WIDTH,
+    Control,
+    Font,
+    Rectangle,
+    Scene,
+    Word,
+    loaded_font,
+)
 
 TOKEN_PIXELS = 32
 SLOT_WIDTH, SLOT_HEIGHT = 4, 8
@@ -24,8 +36,11 @@ _ROWS, _COLUMNS = VIEW_HEIGHT // SLOT_HEIGHT, VIEW_WIDTH // SLOT_WIDTH
 _FIRST = 32
 
 
-def letters_in_view(scene: Scene, scroll: int) -> npt.NDArray[np.uint8]:
-    """For each visual token in reading order, the letter in each of its slots, (tokens, slots)."""
+def letters_in_view(scene: Scene, scroll: int, typed: Mapping[str, str] | None = None) -> npt.NDArray[np.uint8]:
+    """For each visual token in reading order, the letter in each of its slots, (tokens, slots).
+
+    `typed` is what stands in fields, by their names; of a long text the end is shown, as while one types.
+    """
     slots = np.zeros((_ROWS, _COLUMNS), dtype=np.uint8)
     words: list[Word] = []
     for item in scene.drawn:
@@ -38,10 +53,25 @@ def letters_in_view(scene: Scene, scroll: int) -> npt.NDArray[np.uint8]:
             box = item.box
             top, bottom = (max(0, edge - scroll) // SLOT_HEIGHT for edge in (box.top, box.bottom))
             slots[top:bottom, max(0, box.left) // SLOT_WIDTH : box.right // SLOT_WIDTH] = 0
+    words += [word for field in scene.controls for word in _typed(field, (typed or {}).get(field.name, ""))]
     _write(slots, words, scroll)
     per_row, per_column = TOKEN_PIXELS // SLOT_HEIGHT, TOKEN_PIXELS // SLOT_WIDTH
     tokens = slots.reshape(_ROWS // per_row, per_row, _COLUMNS // per_column, per_column).transpose(0, 2, 1, 3)
     return tokens.reshape(-1, NUM_SLOTS)
+
+
+def _typed(field: Control, text: str) -> list[Word]:
+    """A field's text as words; those that do not fit are left out from the front."""
+    if field.kind != "field":
+        return []
+    right = field.box.left + FIELD_PADDING + min(FIELD_FONT.width(text), field.box.width - 2 * FIELD_PADDING)
+    top = field.box.top + FIELD_FONT.baseline_in(field.box.height) - FIELD_FONT.baseline
+    words = []
+    for number, part in enumerate(text.split(" ")):
+        left = right - FIELD_FONT.width(" ".join(text.split(" ")[number:]))
+        if part and left >= field.box.left:
+            words.append(Word(left, top, part, FIELD_FONT, FIELD_TEXT))
+    return words
 
 
 def _write(slots: npt.NDArray[np.uint8], words: Sequence[Word], scroll: int) -> None:

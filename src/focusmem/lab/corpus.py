@@ -23,9 +23,9 @@ from focusmem.evidence import CHUNK_EVENTS, Serialiser
 from focusmem.files import sha256_hex
 from focusmem.lab.answers import QUESTIONS, answer_to, notes
 from focusmem.lab.characters import letters_in_view
+from focusmem.lab.drawing import pixels_of
 from focusmem.lab.rollout import Rollout, RolloutStep, roll_out
 from focusmem.lab.scene import VIEW_HEIGHT, VIEW_WIDTH, Word
-from focusmem.lab.session import PageSession
 from focusmem.lab.solvers import Solver
 from focusmem.lab.tasks import COMPARISONS, KINDS, MAX_STEPS, USES, LabTask, make_task
 from focusmem.lab.world import World
@@ -441,7 +441,7 @@ class Corpus:
             learnt_M=torch.from_numpy(learnt[targets] - 1),
             row_M=torch.from_numpy(np.searchsorted(starts, targets, side="right") - 1),
             visual_V=torch.from_numpy(np.nonzero(ids == image_token)[0]),
-            pixels_NHWC=torch.from_numpy(np.stack([self._pixels(view) for view in pictures])),
+            pixels_NHWC=torch.from_numpy(np.stack([pixels_of(self.world, view) for view in pictures])),
             letters_PVS=torch.from_numpy(np.stack([self._letters(view) for view in islice(pictures, NUM_LETTERED)])),
             picture_of_place=torch.tensor(places),
             longest=int(np.diff(ends).max()),
@@ -449,10 +449,7 @@ class Corpus:
         )
 
     def _letters(self, view: RolloutStep) -> npt.NDArray[np.uint8]:
-        return letters_in_view(self.world.scene(view.path), view.scroll)
-
-    def _pixels(self, view: RolloutStep) -> npt.NDArray[np.uint8]:
-        return np.asarray(PageSession(self.world, view.path, scroll=view.scroll, typed=view.typed).image())
+        return letters_in_view(self.world.scene(view.path), view.scroll, dict(view.typed))
 
 
 class _Event(Turn):

@@ -10,10 +10,9 @@ import copy
 import json
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +25,10 @@ from focusmem.bank.embedder import EmbedderConfig, Moment, QwenEmbedder
 from focusmem.errors import CheckpointError, ConfigError, StorageError
 from focusmem.files import whole_folder, write_whole
 from focusmem.lab.corpus import placeholder
+from focusmem.lab.drawing import drawn_ahead, pixels_of
 from focusmem.lab.experts import as_trajectory
 from focusmem.lab.fast_vision import see_all
 from focusmem.lab.rollout import Rollout, RolloutStep, roll_out
-from focusmem.lab.session import PageSession
 from focusmem.lab.solvers import Solver
 from focusmem.lab.tasks import KINDS, USES, LabTask, make_task
 from focusmem.lab.ways import needed_way, shown_ways
@@ -85,7 +84,8 @@ class DrawnRows:
     ) -> "DrawnRows":
         rows = chat.pack([chat.tokenise(prompt) for prompt in prompts])
         digests = tuple(dict.fromkeys(picture.digest for own in rows.pictures for picture in own))
-        return cls(rows, digests, torch.stack([_pixels(world, views[digest]) for digest in digests]))
+        pixels = np.stack([pixels_of(world, views[digest]) for digest in digests])
+        return cls(rows, digests, torch.from_numpy(pixels))
 
     def pin_memory(self) -> "DrawnRows":
         return DrawnRows(self.rows.pin_memory(), self.digests, self.pixels_NHWC.pin_memory())
@@ -165,7 +165,8 @@ def train_embedder(policy: Backbone, config: EmbedderTrainingConfig, folder: Pat
     started, losses = time.monotonic(), []
     try:
         with Progress("embedder", total=config.num_steps) as line, attached.switch.turned(True):
-            for number, batch in enumerate(_batches(Pairs(world, QwenEmbedder(policy, READING), config), config)):
+            pairs = Pairs(world, QwenEmbedder(policy, READING), config)
+            for number, batch in enumerate(drawn_ahead(pairs, config.num_workers)):
                 rate = config.learning_rate * min(1.0, (number + 1) / 20) * (1 - number / config.num_steps)
                 for group in optimizer.param_groups:
                     group["lr"] = rate
@@ -247,25 +248,3 @@ def _last_states(backbone: Backbone, drawn: DrawnRows) -> Tensor:
         for place, hidden_SD in zip(places, hidden_BSD, strict=True):
             states[place] = hidden_SD[rows[place].length - 1]
     return F.normalize(torch.stack([state for state in states if state is not None]).float(), dim=-1)
-
-
-def _pixels(world: World, view: RolloutStep) -> Tensor:
-    image = PageSession(world, view.path, scroll=view.scroll, typed=view.typed).image()
-    return torch.from_numpy(np.array(image))
-
-
-def _batches(pairs: Pairs, config: EmbedderTrainingConfig) -> Iterator[PairBatch]:
-    is_parallel = config.num_workers > 0
-    yield from torch.utils.data.DataLoader(
-        pairs,
-        batch_size=None,
-        num_workers=config.num_workers,
-        prefetch_factor=2 if is_parallel else None,
-        pin_memory=torch.cuda.is_available(),
-        multiprocessing_context="fork" if is_parallel else None,
-        collate_fn=_as_it_is,
-    )
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch

@@ -187,9 +187,12 @@ class Evaluation:
     def _begin(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         config = self.folder / "config.json"
-        values = json.loads(json.dumps(asdict(self.config)))
+        values = json.loads(json.dumps(asdict(self.config) | self._identities()))
         if config.exists() and json.loads(config.read_text()) != values:
-            raise ConfigError(f"{self.folder} holds a run with another config; choose another --out, or delete it.")
+            raise ConfigError(
+                f"{self.folder} holds a run with another config, policy, memory or embedder; choose another --out, "
+                "or delete it."
+            )
         write_whole(config, json.dumps(values, indent=2).encode())
         name = torch.cuda.get_device_name() if self.policy.device.type == "cuda" else "cpu"
         run = Run(
@@ -204,6 +207,15 @@ class Evaluation:
             num_tasks=self.config.num_tasks,
         )
         write_whole(self.folder / "run.json", dump_record(run))
+
+    def _identities(self) -> dict[str, str | None]:
+        """Whatever else decides how episodes go."""
+        is_latent = isinstance(self.mind, LatentMind)
+        return {
+            "policy": self.policy.identity().weights,
+            "latent_memory": self.mind.memory.identity() if isinstance(self.mind, LatentMind) else None,
+            "embedder": self.recall.embedder.identity if self.recall and (is_latent or self.mind.recall) else None,
+        }
 
     def _place(self, task: LabTask) -> Path:
         return self.folder / "episodes" / task.task.task_id
@@ -248,7 +260,7 @@ def summarise(folder: Path) -> dict[str, Any]:
         "mean_step_s": sum(one.seconds for one in judged) / num_steps,
         "mean_prompt_tokens": sum(note.num_prompt_tokens for note in notes) / num_steps,
         "mean_memory_tokens": sum(note.num_memory_tokens for note in notes) / num_steps,
-        "accepted_rate": sum(item.is_accepted for item in items) / max(1, len(items)),
+        "accepted_rate": sum(item.is_accepted for item in items) / len(items) if items else None,
         "by_kind": _by_kind([(kind_of[one.task.task_id], one.outcome == "success") for one in judged]),
     }
     write_whole(folder / "results.json", json.dumps(results, indent=2).encode())

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+import torch
+
 from focusmem.agent.memory import AgentMemory, RememberedItem, Situation
 from focusmem.agent.prompt import NUM_RECENT, RecentEvent
 from focusmem.bank.embedder import Moment
@@ -103,7 +105,7 @@ class RawMind:
         with clock.part("remember"):
             fronts = [self._front(episode.task, own) for (episode, _), own in zip(seen, found, strict=True)]
         with clock.part("reply"):
-            texts = self.answer(prompts, [front for front in fronts if front is not None])
+            texts = self._answers(prompts, fronts)
         return [
             Reply(
                 text,
@@ -118,6 +120,17 @@ class RawMind:
             for text, prompt, front, own in zip(texts, prompts, fronts, found, strict=True)
         ]
 
+    def _answers(self, prompts: Sequence[Prompt], fronts: Sequence[ReadFront | None]) -> list[str]:
+        """Prompts with something in front together, and those without."""
+        texts = [""] * len(prompts)
+        for has_front in (False, True):
+            places = [place for place, front in enumerate(fronts) if (front is not None) == has_front]
+            own = [front for front in fronts if front is not None] if has_front else []
+            if places:
+                for place, text in zip(places, self.answer([prompts[one] for one in places], own), strict=True):
+                    texts[place] = text
+        return texts
+
     def answer(self, prompts: Sequence[Prompt], fronts: Sequence[ReadFront]) -> list[str]:
         rows = self.policy.embed([self.policy.tokenise(prompt) for prompt in prompts])
         ids = generate(self.policy, rows, self.asking.generation, fronts=fronts or None)
@@ -125,7 +138,7 @@ class RawMind:
 
     def _front(self, task: LabTask, found: Found) -> ReadFront | None:
         """What stands in front of a task's prompts, read again only when it is something else."""
-        if self.kind == "none":
+        if self.kind == "none" or (self.kind == "retrieved" and not found):
             return None
         names = tuple(stored.trajectory.trajectory_id for stored, _ in found)
         kept = self._fronts.get(task.task.task_id)
@@ -160,7 +173,9 @@ class RawMind:
             make_task(self.world, task.site_id, kinds[number % len(kinds)], "bank", number)
             for number in range(num_candidates)
         )
-        rollouts = [roll_out(self.world, one, Solver.expert(self.world, one)) for one in candidates]
+        # What is asked about must not have been asked before.
+        others = [one for one in candidates if one.fact != task.fact or not set(one.entries) & set(task.entries)]
+        rollouts = [roll_out(self.world, one, Solver.expert(self.world, one)) for one in others]
         return max(
             (one for one in rollouts if one.is_success),
             key=lambda one: len(needed & set(experience(self.world, one.steps))),
@@ -270,4 +285,6 @@ class _Clock:
     def part(self, name: str) -> Iterator[None]:
         started = time.perf_counter()
         yield
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()  # a GPU works on after a call has returned
         self.seconds[name] = (time.perf_counter() - started) / self.num_episodes

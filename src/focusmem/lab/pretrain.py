@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from focusmem.errors import ConfigError
+from focusmem.errors import ConfigError, TrainingError
 from focusmem.files import write_whole
 from focusmem.lab.characters import NUM_LETTERS, NUM_SLOTS
 from focusmem.lab.corpus import LEARNT, Corpus, CorpusBatch, CorpusBatches
@@ -143,6 +143,7 @@ class StepLoss:
     nums_L: Tensor
     letters: Tensor | None = None
     """Of telling letters, the mean."""
+    gradient_norm: Tensor | None = None
 
     @property
     def weighted(self) -> Tensor:
@@ -162,6 +163,7 @@ def pretrain(config: PretrainConfig, folder: Path) -> Backbone:
     head = LetterHead(policy.width).to(config.device)
     state = _State(policy, head, _optimizers(policy, head, config))
     folder.mkdir(parents=True, exist_ok=True)
+    _check_same(folder, config)
     write_whole(folder / "config.json", json.dumps(asdict(config), indent=2).encode())
     if (folder / "state.pt").exists():
         state.load(folder / "state.pt")
@@ -174,17 +176,19 @@ def pretrain(config: PretrainConfig, folder: Path) -> Backbone:
             started = time.monotonic()
             losses.append(_step(state, batch, config))
             state.num_tokens += batch.ids_T.numel()
-            if state.num_steps % 20 == 0:
-                losses[-1].sums_L.tolist()  # wait for the GPU now and then, so that time spent is time passed
+            if state.num_steps % 20 == 0:  # wait for the GPU now and then, so that time spent is time passed
+                _check_finite(losses, state.num_steps)
             state.num_steps += 1
             state.waited_s += waited_s
             before, state.trained_s = state.trained_s, state.trained_s + waited_s + time.monotonic() - started
             line.step(int(state.trained_s) - int(before), note=f"step {state.num_steps}")
             is_over = state.trained_s >= min(pause_s, config.minutes * 60)
             if is_over or time.monotonic() - scored > config.score_every_s:
+                _check_finite(losses, state.num_steps)
                 _report(state, losses, folder, score(policy, world, num_batches=1, max_tokens=config.max_tokens))
                 scored = time.monotonic()
             if is_over or time.monotonic() - saved > config.save_every_s:
+                _check_finite(losses, state.num_steps)
                 state.save(folder / "state.pt")
                 saved = time.monotonic()
             if is_over:
@@ -192,6 +196,30 @@ def pretrain(config: PretrainConfig, folder: Path) -> Backbone:
     policy.model.requires_grad_(False)
     _write_policy(policy, state, config, folder)
     return policy
+
+
+def _check_finite(losses: Sequence[StepLoss], num_steps: int) -> None:
+    """A run that has gone wrong stops, and its last save is kept."""
+    norms = [loss.gradient_norm for loss in losses if loss.gradient_norm is not None]
+    if norms and not torch.stack(norms[-20:]).isfinite().all():
+        raise TrainingError(
+            f"The gradient was no number shortly before step {num_steps}. The last save is kept; "
+            "lower the learning rate, or go on from it with another seed."
+        )
+
+
+def _check_same(folder: Path, config: PretrainConfig) -> None:
+    """A folder is gone on with under the settings it began with, but for those that only say when to stop."""
+    path = folder / "config.json"
+    if not path.exists() or not (folder / "state.pt").exists():
+        return
+    free = {"minutes", "pause_after", "num_workers", "save_every_s", "score_every_s", "device"}
+    before, now = json.loads(path.read_text()), json.loads(json.dumps(asdict(config)))
+    changed = [name for name in now if name not in free and before.get(name) != now[name]]
+    if changed:
+        raise ConfigError(
+            f"{folder} holds a run with another {', '.join(changed)}; choose another --out, or delete it."
+        )
 
 
 def _first_policy(world: World, config: PretrainConfig) -> Backbone:
@@ -261,10 +289,14 @@ def _step(state: _State, batch: CorpusBatch, config: PretrainConfig) -> StepLoss
     with torch.autocast(main_NVD.device.type, torch.bfloat16, enabled=main_NVD.is_cuda):
         letters = state.head.loss(main_NVD[: len(batch.letters_PVS)], batch.letters_PVS)
     (loss.weighted + config.letter_weight * letters).backward()  # type: ignore[no-untyped-call]
-    torch.nn.utils.clip_grad_norm_(state.policy.model.parameters(), 1.0)
+    norm = torch.nn.utils.clip_grad_norm_(state.policy.model.parameters(), 1.0)
+    # Without waiting for the GPU: a step with a gradient that is no number is taken with zeros, and told soon after.
+    for parameter in state.policy.model.parameters():
+        if parameter.grad is not None:
+            torch.nan_to_num_(parameter.grad, nan=0.0, posinf=0.0, neginf=0.0)
     for optimizer in state.optimizers:
         optimizer.step()
-    return StepLoss(loss.sums_L.detach(), loss.nums_L, letters.detach())
+    return StepLoss(loss.sums_L.detach(), loss.nums_L, letters.detach(), norm.detach())
 
 
 def losses_of(logits_MW: Tensor, targets_M: Tensor, batch: CorpusBatch) -> StepLoss:

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 
 from focusmem.lab.pages import FACT_NAMES, ORDERS, Address
 from focusmem.lab.scene import SCROLL_PIXELS, Scene, Shape
-from focusmem.lab.session import ORIGIN
 from focusmem.lab.site import MENU_LABELS, Entry, Site
 from focusmem.lab.tasks import MAX_STEPS, LabTask
 from focusmem.lab.world import World
@@ -163,6 +162,8 @@ class Solver:
                 menu = self.beliefs.best("menu")
                 while menu is not None and menu not in view.names and self._scroll == 0:
                     self.beliefs.rule_out("menu", menu)
+                    if self.beliefs.best("menu") == menu:
+                        break  # known, not believed
                     menu = self.beliefs.best("menu")
                 return self._click(menu, view) if menu else self._give_up()
             case ("menu", category) if category == task.category:
@@ -243,7 +244,10 @@ class Solver:
         if places and self._scroll < self._scene.max_scroll:
             return make_action("scroll", direction="down")
         # Not on this page at all: begin again from the start.
-        return make_action("goto", url=f"{ORIGIN}{self._address.to()}") if not places else self._give_up()
+        home = f"{self.site.name} home"
+        if not places and name != home:
+            return self._click(home, view)
+        return self._give_up()
 
     def _try(self, convention: str) -> AnyAction:
         choice = self.beliefs.best(convention)

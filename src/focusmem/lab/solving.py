@@ -10,12 +10,11 @@ from focusmem.browser.base import Browser
 from focusmem.errors import ConfigError
 from focusmem.lab.rollout import roll_out
 from focusmem.lab.server import LAB_LIMITS, LabServer
-from focusmem.lab.session import ORIGIN
 from focusmem.lab.solvers import Beliefs, Solver, View
 from focusmem.lab.tasks import MAX_STEPS, LabTask, is_right
 from focusmem.lab.world import World
 from focusmem.progress import Progress
-from focusmem.schemas.action import AnyAction, Goto, make_action
+from focusmem.schemas.action import AnyAction, make_action
 from focusmem.seeds import derive_seed
 
 SOLVERS: Final = ("expert", "explorer", "nothing")
@@ -134,13 +133,6 @@ async def solve_in(browser: Browser, server_url: str, solver: Solver) -> Solved:
         actions.append(action)
         if action.name == "stop":
             return Solved(solver.task, tuple(actions), tuple(errors), action.arguments.answer)
-        performed = await browser.perform(_at(origin, action))
+        performed = await browser.perform(action)
         errors += [performed.error] if performed.error is not None else []
     return Solved(solver.task, tuple(actions), tuple(errors), None)
-
-
-def _at(origin: str, action: AnyAction) -> AnyAction:
-    """The same action where the world is served; solvers know the raster's addresses only."""
-    if isinstance(action, Goto) and action.arguments.url.startswith(f"{ORIGIN}/"):
-        return make_action("goto", url=origin + action.arguments.url.removeprefix(ORIGIN))
-    return action

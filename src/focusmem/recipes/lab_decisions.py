@@ -10,17 +10,16 @@ from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from focusmem.agent.prompt import NUM_RECENT
 from focusmem.errors import ConfigError
 from focusmem.evidence import CHUNK_EVENTS, episodic_items, working_items
 from focusmem.lab.corpus import Corpus, placeholder
+from focusmem.lab.drawing import pixels_of
 from focusmem.lab.experts import as_trajectory
 from focusmem.lab.recall import LabBank
 from focusmem.lab.rollout import Rollout, RolloutStep, is_sensible, roll_out
-from focusmem.lab.session import PageSession
 from focusmem.lab.solvers import Solver
 from focusmem.lab.tasks import KINDS, NUM_SITES, LabTask, Use, make_task
 from focusmem.lab.world import World
@@ -131,7 +130,7 @@ class LabDecisions:
             for part in turn.parts
             if isinstance(part, Screenshot)
         }
-        pixels = [self._pixels(self._views[digest]) for digest in shown]
+        pixels = [pixels_of(self.world, self._views[digest]) for digest in shown]
         return replace(batch, pixels=Pixels(tuple(shown), torch.from_numpy(np.stack(pixels))))
 
     # What a memory would hold
@@ -199,9 +198,6 @@ class LabDecisions:
     def _note_views(self, steps: Sequence[RolloutStep]) -> None:
         for step in steps:
             self._views[placeholder(step).digest] = step
-
-    def _pixels(self, view: RolloutStep) -> npt.NDArray[np.uint8]:
-        return np.asarray(PageSession(self.world, view.path, scroll=view.scroll, typed=view.typed).image())
 
 
 def _stand_in(step: Step) -> Screenshot:

@@ -10,11 +10,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from focusmem.errors import ConfigError, StorageError
 from focusmem.files import write_whole
 from focusmem.lab.corpus import placeholder
+from focusmem.lab.drawing import drawn_ahead
 from focusmem.lab.embedder import load_embedder
 from focusmem.lab.recall import LabBank
 from focusmem.lab.world import World
@@ -23,10 +24,11 @@ from focusmem.recipes.lab_decisions import LabBatches, LabDecisions, LabDecision
 from focusmem.recipes.lab_memory import TEACHER, LabTraining, lab_look, train_variant, variant
 from focusmem.recipes.lab_recall import StoredRecall, prepare_recall
 from focusmem.training.batch import TrainingBatch, TrainingItem
+from focusmem.training.lessons import LessonStore
 from focusmem.training.teacher import Teacher, lesson_store
 from focusmem.training.trajectory_batches import BatchingConfig
 
-_RECALL, _LESSONS, _CONFIG = "recall.json", "lessons", "prepared.json"
+_RECALL, _LESSONS, _CONFIG, _DONE = "recall.json", "lessons", "prepared.json", "done.txt"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,27 +41,21 @@ class ExperimentConfig:
 
 
 class _TaughtOnly(Dataset[TrainingBatch]):
-    """The items of a source that the teacher speaks about, those of many trajectories to a batch.
+    """The items of a source that the teacher has yet to speak about, those of several trajectories to a batch.
 
-    Batches are asked for in order, so worker processes can draw ahead.
+    Batches are asked for in order, so worker processes can draw ahead. A batch holds hundreds of pictures; few are
+    drawn ahead.
     """
 
-    def __init__(self, source: LabDecisions, *, num_workers: int = 0, num_trajectories: int = 40) -> None:
-        self.source, self.size = source, num_trajectories
+    def __init__(
+        self, source: LabDecisions, store: LessonStore, *, num_workers: int = 0, num_trajectories: int = 8
+    ) -> None:
+        self.source, self.store, self.size = source, store, num_trajectories
         self.num_batches = -(-source.num_trajectories // num_trajectories)
-        self._ahead = iter(
-            DataLoader(
-                self,
-                batch_size=None,
-                num_workers=num_workers,
-                collate_fn=_as_it_is,
-                multiprocessing_context="fork" if num_workers else None,
-            )
-        )
+        self._ahead = drawn_ahead(self, num_workers, num_ahead=1)
 
     def batch(self, number: int) -> TrainingBatch:
-        batch: TrainingBatch = next(self._ahead)
-        return batch
+        return next(self._ahead)
 
     def __len__(self) -> int:
         return self.num_batches
@@ -69,21 +65,27 @@ class _TaughtOnly(Dataset[TrainingBatch]):
         for one in range(number * self.size, min((number + 1) * self.size, self.source.num_trajectories)):
             whole = self.source.decisions(one, tuple(range(self.source.num_decisions(one))))
             items |= {item.digest: item for item in whole.items if self.source.is_taught(item)}
-        return self.source.drawn(TrainingBatch(items=tuple(items.values()))) if items else TrainingBatch()
+        missing = [item for digest, item in items.items() if self.store.discarded(digest) is None]
+        return self.source.drawn(TrainingBatch(items=tuple(missing))) if missing else TrainingBatch()
 
 
 def prepare(
     policy: Backbone, embedder: Path | None, config: ExperimentConfig, folder: Path, *, num_workers: int = 0
 ) -> None:
     """Find and describe whatever the decisions need. Without an embedder, sites are known by name instead."""
-    source, bank = _source(policy, config)
-    write_whole(folder / _CONFIG, json.dumps(_described(policy, config), indent=2).encode())
-    if embedder is not None and not (folder / _RECALL).exists():
-        recall = prepare_recall(load_embedder(policy, embedder), source, bank, num_workers=num_workers)
-        recall.save(folder / _RECALL)
+    bank = _bank(config)
+    source = _plain(policy, config, bank)
+    found = None if embedder is None else load_embedder(policy, embedder)
+    described = _described(policy, config, None if found is None else found.identity)
+    if (folder / _CONFIG).exists() and _stored(folder) != described:
+        raise ConfigError(f"{folder} was prepared for something else; choose another folder, or delete it.")
+    write_whole(folder / _CONFIG, json.dumps(described, indent=2).encode())
+    if found is not None and not (folder / _RECALL).exists():
+        prepare_recall(found, source, bank, num_workers=num_workers).save(folder / _RECALL)
     source.recall = _recall(folder, bank)
-    taught = _TaughtOnly(source, num_workers=num_workers)
-    Teacher(policy, folder / _LESSONS, TEACHER, look=lab_look(policy)).prepare(taught)
+    teacher = Teacher(policy, folder / _LESSONS, TEACHER, look=lab_look(policy))
+    teacher.prepare(_TaughtOnly(source, teacher.store, num_workers=num_workers))
+    write_whole(folder / _DONE, b"Everything is there.\n")
 
 
 def train(
@@ -97,29 +99,36 @@ def train(
     stage_a_memory: Path | None = None,
 ) -> Path | None:
     """Train a variant on what was prepared; the memory's folder when finished, None when the time was up."""
-    try:
-        stored = json.loads((prepared / _CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise StorageError(f"{prepared} is not prepared: {error}. Run `focusmem lab prepare` first.") from error
-    if stored != json.loads(json.dumps(_described(policy, config))):
+    if stage_a_memory is not None and variant(name).stage_b is None:
+        raise ConfigError(f"'{name}' has no second stage, so there is nothing to begin with a memory of the first.")
+    if not (prepared / _DONE).exists():
+        raise StorageError(f"{prepared} is not prepared, or not to the end. Run `focusmem lab prepare` first.")
+    stored = _stored(prepared)
+    if stored != _described(policy, config, stored.get("embedder")):
         raise ConfigError(f"{prepared} was prepared for another policy or other decisions; prepare it again.")
-    source, bank = _source(policy, config)
-    source.recall = _recall(prepared, bank)
-    plain = LabDecisions(source.world, policy.chat, bank, source.recall, replace(config.decisions, negative_share=0.0))
+    bank = _bank(config)
+    plain = _plain(policy, config, bank)
+    plain.recall = _recall(prepared, bank)
+    # The same episodes, with misleading items put in: only a gate has a use for these.
+    misled = LabDecisions(plain.world, policy.chat, bank, plain.recall, config.decisions)
+    misled.rollout = plain.rollout
     if variant(name).stage_a.content_weight > 0:
         plain.lessons = lesson_store(prepared / _LESSONS, policy, TEACHER)
-    data_a, data_b = (LabBatches(one, config.batching) for one in (plain, source))
+    data_a = LabBatches(plain, config.batching)
+    data_b = LabBatches(misled, config.batching) if variant(name).is_gated else data_a
     return train_variant(name, policy, data_a, data_b, folder, training, stage_a_memory=stage_a_memory)
 
 
-def _as_it_is(batch: Any) -> Any:
-    return batch
+def _bank(config: ExperimentConfig) -> LabBank:
+    return LabBank(
+        World(config.world_seed), config.decisions.split, num_sites=config.num_bank_sites, picture=placeholder
+    )
 
 
-def _source(policy: Backbone, config: ExperimentConfig) -> tuple[LabDecisions, LabBank]:
-    world = World(config.world_seed)
-    bank = LabBank(world, config.decisions.split, num_sites=config.num_bank_sites, picture=placeholder)
-    return LabDecisions(world, policy.chat, bank, SiteFirst(bank), config.decisions), bank
+def _plain(policy: Backbone, config: ExperimentConfig, bank: LabBank) -> LabDecisions:
+    """The decisions as memory finds them, with nothing put in to mislead: what stage A and the teacher see."""
+    decisions = replace(config.decisions, negative_share=0.0)
+    return LabDecisions(bank.world, policy.chat, bank, SiteFirst(bank), decisions)
 
 
 def _recall(folder: Path, bank: LabBank) -> StoredRecall | SiteFirst:
@@ -127,11 +136,19 @@ def _recall(folder: Path, bank: LabBank) -> StoredRecall | SiteFirst:
     return StoredRecall.load(path) if path.exists() else SiteFirst(bank)
 
 
-def _described(policy: Backbone, config: ExperimentConfig) -> dict[str, Any]:
-    decisions = asdict(config.decisions)
+def _stored(folder: Path) -> dict[str, Any]:
+    try:
+        stored: dict[str, Any] = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StorageError(f"Could not read {folder / _CONFIG}: {error}") from error
+    return stored
+
+
+def _described(policy: Backbone, config: ExperimentConfig, embedder: str | None) -> dict[str, Any]:
     return {
         "policy": policy.identity().weights,
-        "decisions": decisions,
+        "embedder": embedder,
+        "decisions": asdict(config.decisions),
         "num_bank_sites": config.num_bank_sites,
         "world_seed": config.world_seed,
     }

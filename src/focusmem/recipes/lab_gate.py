@@ -14,7 +14,7 @@ from focusmem.model.checkpoint import Checkpoint
 from focusmem.recipes.lab_decisions import LabBatches, LabDecisions, LabDecisionsConfig
 from focusmem.recipes.lab_memory import lab_look, variant
 from focusmem.training.gate_probe import labelled_blocks, probe_auc
-from focusmem.training.threshold import choose_threshold, gate_scores, write_threshold
+from focusmem.training.threshold import area_under_curve, choose_threshold, gate_scores, write_threshold
 from focusmem.training.trajectory_batches import BatchingConfig
 
 
@@ -30,12 +30,14 @@ class OwnSite:
         return [(place, 1.0) for place in self.places.get(rollout.task.site_id, [])[:2]]
 
 
-def gate_data(policy: Backbone, split: str, *, num_trajectories: int, world_seed: int = 0) -> LabBatches:
+def gate_data(
+    policy: Backbone, split: str, *, num_trajectories: int, has_working: bool = False, world_seed: int = 0
+) -> LabBatches:
     """Decisions of a split, each with right blocks where there are any, and a misleading one."""
     world = World(world_seed)
     bank = LabBank(world, split, picture=placeholder)
     config = LabDecisionsConfig(
-        split=split, num_trajectories=num_trajectories, negative_share=1.0, has_working=False, seed=1
+        split=split, num_trajectories=num_trajectories, negative_share=1.0, has_working=has_working, seed=1
     )
     source = LabDecisions(world, policy.chat, bank, OwnSite(bank), config)
     return LabBatches(source, BatchingConfig(num_decisions=32, max_per_trajectory=8))
@@ -74,17 +76,27 @@ def measure_gate(
         "num_misleading": int((~held_out.is_right_N).sum()),
     }
     if chosen.is_gated:
+        # The threshold also judges working blocks when acting, so it is chosen with them.
         validation, evaluation = (
             gate_scores(
                 memory,
-                gate_data(policy, split, num_trajectories=num_trajectories),
+                gate_data(policy, split, num_trajectories=num_trajectories, has_working=has_working),
                 is_dynamic=chosen.is_dynamic,
                 look=look,
             )
-            for split in ("v", "e")
+            for split, has_working in (("v", True), ("e", False))
         )
         choice = choose_threshold(validation)
-        figures |= {"gate": asdict(choice), "gate_auc": choose_threshold(evaluation).auc}
+        figures |= {
+            "chosen_on_validation": asdict(choice),
+            "gate_auc": area_under_curve(evaluation.right, evaluation.misleading),
+            "right_passage": _share_above(evaluation.right, choice.threshold),
+            "misleading_passage": _share_above(evaluation.misleading, choice.threshold),
+        }
         if sets_threshold:
             write_threshold(checkpoint, choice)
     return figures
+
+
+def _share_above(values: Sequence[float], threshold: float) -> float:
+    return sum(value > threshold for value in values) / len(values)

@@ -7,11 +7,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from focusmem.bank.embedder import QwenEmbedder
 from focusmem.bank.index import ExactIndex
@@ -20,6 +19,7 @@ from focusmem.bank.retrieval import search_index
 from focusmem.errors import StorageError
 from focusmem.files import write_whole
 from focusmem.lab.corpus import placeholder
+from focusmem.lab.drawing import drawn_ahead
 from focusmem.lab.embedder import DrawnRows, embed_drawn, moment_of
 from focusmem.lab.experts import as_trajectory
 from focusmem.lab.recall import LabBank
@@ -126,18 +126,7 @@ class _Moments(_Drawn):
 def _embedded(
     embedder: QwenEmbedder, data: _Drawn, num_workers: int
 ) -> Iterator[tuple[list[Rollout], npt.NDArray[np.float32]]]:
-    loader = DataLoader(
-        data,
-        batch_size=None,
-        num_workers=num_workers,
-        collate_fn=_as_it_is,
-        multiprocessing_context="fork" if num_workers else None,
-    )
     with Progress("embed", total=data.num_rollouts) as line:
-        for rollouts, drawn in loader:
+        for rollouts, drawn in drawn_ahead(data, num_workers):
             yield rollouts, embed_drawn(embedder.backbone, drawn)
             line.step(len(rollouts))
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch

@@ -1,0 +1,38 @@
+"""Pictures for batches: pixels of what steps saw, drawn by worker processes while a GPU computes."""
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from focusmem.lab.rollout import RolloutStep
+from focusmem.lab.session import PageSession
+from focusmem.lab.world import World
+
+BatchT = TypeVar("BatchT")
+
+
+def pixels_of(world: World, step: RolloutStep) -> npt.NDArray[np.uint8]:
+    """What a step saw, as bytes of red, green and blue."""
+    return np.asarray(PageSession(world, step.path, scroll=step.scroll, typed=step.typed).image())
+
+
+def drawn_ahead(data: Dataset[BatchT], num_workers: int, *, num_ahead: int = 2) -> Iterator[BatchT]:
+    """The batches of a dataset in order, each worker a few ahead."""
+    yield from DataLoader(
+        data,
+        batch_size=None,
+        num_workers=num_workers,
+        prefetch_factor=num_ahead if num_workers else None,
+        pin_memory=torch.cuda.is_available(),
+        collate_fn=_as_it_is,
+        # Workers share what was made before they began, such as a bank.
+        multiprocessing_context="fork" if num_workers else None,
+    )
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
