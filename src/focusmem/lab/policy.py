@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -72,6 +73,11 @@ def new_policy(tokenizer: Tokenizer, *, seed: int = 0, **changes: dict[str, Any]
 
 def train_tokenizer(world: World, *, num_episodes: int = 400) -> Tokenizer:
     """Byte-level pairs learnt from what is written in the laboratory; digits stay single, so that numbers are read."""
+    return Tokenizer.from_str(_trained(world.seed, num_episodes))
+
+
+@lru_cache(maxsize=8)
+def _trained(world_seed: int, num_episodes: int) -> str:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
@@ -83,8 +89,8 @@ def train_tokenizer(world: World, *, num_episodes: int = 400) -> Tokenizer:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_all_texts(world, num_episodes), trainer)
-    return tokenizer
+    tokenizer.train_from_iterator(_all_texts(World(world_seed), num_episodes), trainer)
+    return str(tokenizer.to_str())
 
 
 def _all_texts(world: World, num_episodes: int) -> Iterator[str]:
