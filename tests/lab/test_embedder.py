@@ -6,7 +6,7 @@ from safetensors.torch import load_file
 
 from focusmem.bank.embedder import QwenEmbedder
 from focusmem.errors import CheckpointError
-from focusmem.lab.corpus import placeholder
+from focusmem.lab.drawing import placeholder
 from focusmem.lab.embedder import (
     READING,
     DrawnRows,

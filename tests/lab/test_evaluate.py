@@ -10,7 +10,7 @@ from focusmem.agent.memory import AgentMemory, MemoryUse
 from focusmem.bank.embedder import QwenEmbedder
 from focusmem.errors import ConfigError, WorldError
 from focusmem.lab.answers import experience
-from focusmem.lab.corpus import Corpus, Texts
+from focusmem.lab.corpus import Corpus
 from focusmem.lab.embedder import READING
 from focusmem.lab.episodes import LabEpisode
 from focusmem.lab.evaluate import EvaluateConfig, Evaluation, evaluate, summarise
@@ -20,6 +20,7 @@ from focusmem.lab.raster_browser import RasterBrowser
 from focusmem.lab.recall import LabBank, LabRecall
 from focusmem.lab.rollout import iter_tasks, roll_out, screenshot_of
 from focusmem.lab.solvers import Solver
+from focusmem.lab.texts import Texts
 from focusmem.lab.world import World
 from focusmem.model.compressor import CompressorConfig
 from focusmem.model.config import MemoryConfig

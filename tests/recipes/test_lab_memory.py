@@ -6,7 +6,7 @@ import torch
 from focusmem.agent.prompt import NUM_RECENT
 from focusmem.bank.embedder import QwenEmbedder
 from focusmem.errors import ConfigError, StorageError
-from focusmem.lab.corpus import placeholder
+from focusmem.lab.drawing import placeholder
 from focusmem.lab.embedder import READING
 from focusmem.lab.policy import new_policy, train_tokenizer
 from focusmem.lab.recall import LabBank

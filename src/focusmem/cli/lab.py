@@ -215,7 +215,7 @@ def examine(
 
 def _agent_memory(backbone: "Backbone", checkpoint: Path, name: str) -> "AgentMemory":
     from focusmem.agent.memory import AgentMemory, MemoryUse
-    from focusmem.lab.corpus import Texts
+    from focusmem.lab.texts import Texts
     from focusmem.model.checkpoint import Checkpoint
     from focusmem.recipes.lab_memory import variant
 

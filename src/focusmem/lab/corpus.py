@@ -1,101 +1,37 @@
 """What the laboratory's policy learns from: examples drawn without end, each from its own seed.
 
-Nothing is stored. An example is a prompt, texts to learn in it, and the views its screenshots show; a batch is made of
-examples laid end to end, and is drawn again from its number alone.
-
-Shapes: T tokens of all examples, R examples, M tokens to learn, V visual tokens, N pictures.
+Nothing is stored. An example is a prompt, texts to learn in it, and the views its screenshots show; a batch is drawn
+again from its number alone.
 """
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
-from pathlib import Path
+from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
-from focusmem.agent.prompt import NUM_RECENT, PromptBuilder, RecentEvent
+from focusmem.agent.prompt import NUM_RECENT, RecentEvent
 from focusmem.errors import ConfigError
-from focusmem.evidence import CHUNK_EVENTS, Serialiser
-from focusmem.files import sha256_hex
+from focusmem.evidence import CHUNK_EVENTS
 from focusmem.lab.answers import QUESTIONS, answer_to, notes
-from focusmem.lab.characters import letters_in_view
-from focusmem.lab.drawing import pixels_of
+from focusmem.lab.drawing import placeholder
+from focusmem.lab.packing import CorpusBatch, Example, pack_examples
 from focusmem.lab.rollout import Rollout, RolloutStep, roll_out
-from focusmem.lab.scene import VIEW_HEIGHT, VIEW_WIDTH, Word
+from focusmem.lab.scene import Word
 from focusmem.lab.solvers import Solver
 from focusmem.lab.tasks import COMPARISONS, KINDS, MAX_STEPS, USES, LabTask, make_task
+from focusmem.lab.texts import Texts
 from focusmem.lab.world import World
 from focusmem.model.chat import ChatTokenizer
-from focusmem.model.inputs import text_and_image_positions
-from focusmem.schemas import EvidenceItem, Prompt, Role, Screenshot, Step, Turn, action_to_json, make_action
+from focusmem.schemas import EvidenceItem, Prompt, Role, Screenshot, Step, Turn, action_to_json
 from focusmem.seeds import derive_seed
-from focusmem.templates import Templates
-
-PROMPTS = Path(__file__).parent / "prompts"
 
 LEARNT = ("transcription", "line", "answer", "episode", "decision", "question", "record")
 """What a token can be learnt as. The last is what was done in a record that stands in front of something else."""
 
-NUM_LETTERED = 96
-"""Of so many pictures per batch the vision tower has to tell the letters."""
-
-_NO_ACTION = make_action("wait")
-_QUESTION_NAMES = sorted({name for names in QUESTIONS.values() for name in names} | {"transcribe"})
 _NUM_DECISIONS = {"none": 4, "notes": 4, "record": 2}
 _MAX_MISSES = 200
-
-
-@dataclass(frozen=True)
-class Example:
-    ids: tuple[int, ...]
-    learnt: tuple[int, ...]
-    """For each token, the place in `LEARNT` of what it is learnt as, counted from one; zero where it is not."""
-    views: tuple[RolloutStep, ...]
-    """What each screenshot shows, in order."""
-    tag: str = ""
-    """What it is an example of, for scores apart: the kind, what stands in front, the action."""
-
-
-@dataclass(frozen=True)
-class CorpusBatch:
-    """Examples end to end, filled up to a fixed number of tokens; each different picture once."""
-
-    ids_T: torch.Tensor
-    positions_3T: torch.Tensor
-    starts_R: torch.Tensor
-    """Where each example begins, and where the last one ends, (R + 1,)."""
-    before_M: torch.Tensor
-    """The position before each token to learn."""
-    learnt_M: torch.Tensor
-    """What it is learnt as, a place in `LEARNT`."""
-    row_M: torch.Tensor
-    """The example it belongs to."""
-    visual_V: torch.Tensor
-    """Positions of visual tokens."""
-    pixels_NHWC: torch.Tensor
-    letters_PVS: torch.Tensor
-    """The letters that stand in each visual token of the first pictures, slot by slot."""
-    picture_of_place: torch.Tensor
-    """For each place of a screenshot in the batch, in order, which picture it is."""
-    longest: int
-    """Tokens of the longest example."""
-    tags: tuple[str, ...]
-    """One per example."""
-
-    def pin_memory(self) -> "CorpusBatch":
-        """Called by the loader, so that copying to a GPU need not wait."""
-        return self._each(lambda tensor: tensor.pin_memory())
-
-    def to(self, device: torch.device) -> "CorpusBatch":
-        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
-
-    def _each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> "CorpusBatch":
-        tensors = {name: value for name, value in vars(self).items() if isinstance(value, torch.Tensor)}
-        return replace(self, **{name: change(tensor) for name, tensor in tensors.items()})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -119,20 +55,6 @@ class Mix:
             has_history=rng.random() < 0.5,
             role=rng.choice(("episodic", "working")),
         )
-
-
-@dataclass(frozen=True)
-class Texts:
-    """The laboratory's own wording of all prompts."""
-
-    prompt: PromptBuilder
-    serialise: Serialiser
-    questions: Templates
-
-    @classmethod
-    def load(cls) -> "Texts":
-        questions = Templates(PROMPTS / "questions", slots={name: set() for name in _QUESTION_NAMES})
-        return cls(PromptBuilder(PROMPTS / "agent"), Serialiser(PROMPTS / "evidence"), questions)
 
 
 class Corpus:
@@ -414,42 +336,7 @@ class Corpus:
                     num_misses += 1
         if not chosen:
             raise ConfigError(f"max_tokens is {max_tokens}; not one example of {', '.join(shares)} is as short.")
-        return self._collated(chosen, max_tokens)
-
-    def _collated(self, examples: Sequence[Example], num_tokens: int) -> CorpusBatch:
-        starts = np.cumsum([0, *(len(one.ids) for one in examples)])
-        ids = np.full(num_tokens, self.chat.special["<|endoftext|>"], dtype=np.int64)
-        ids[: starts[-1]] = np.concatenate([one.ids for one in examples])
-        learnt = np.concatenate([one.learnt for one in examples])
-        image_token = self.chat.special["<|image_pad|>"]
-        positions = torch.zeros(3, num_tokens, dtype=torch.int64)
-        grid = self.chat.token_grid(VIEW_WIDTH, VIEW_HEIGHT)
-        pictures: dict[RolloutStep, int] = {}
-        places: list[int] = []
-        for start, one in zip(starts, examples, strict=False):
-            own, _ = text_and_image_positions(one.ids, image_token, [grid] * len(one.views))
-            positions[:, start : start + len(one.ids)] = own
-            places += [pictures.setdefault(_seen(view), len(pictures)) for view in one.views]
-        [targets] = np.nonzero(learnt)
-        # What is left over is an example of its own, from which nothing is learnt.
-        ends = starts if starts[-1] == num_tokens else [*starts, num_tokens]
-        return CorpusBatch(
-            ids_T=torch.from_numpy(ids),
-            positions_3T=positions,
-            starts_R=torch.tensor(np.asarray(ends), dtype=torch.int32),
-            before_M=torch.from_numpy(targets - 1),
-            learnt_M=torch.from_numpy(learnt[targets] - 1),
-            row_M=torch.from_numpy(np.searchsorted(starts, targets, side="right") - 1),
-            visual_V=torch.from_numpy(np.nonzero(ids == image_token)[0]),
-            pixels_NHWC=torch.from_numpy(np.stack([pixels_of(self.world, view) for view in pictures])),
-            letters_PVS=torch.from_numpy(np.stack([self._letters(view) for view in islice(pictures, NUM_LETTERED)])),
-            picture_of_place=torch.tensor(places),
-            longest=int(np.diff(ends).max()),
-            tags=tuple(one.tag for one in examples),
-        )
-
-    def _letters(self, view: RolloutStep) -> npt.NDArray[np.uint8]:
-        return letters_in_view(self.world.scene(view.path), view.scroll, dict(view.typed))
+        return pack_examples(self.world, self.chat, chosen, max_tokens)
 
 
 class _Event(Turn):
@@ -501,14 +388,3 @@ def _should_say(step: RolloutStep) -> str:
 def _acted(step: RolloutStep) -> Turn:
     kind = _Slip if step.wanted else Turn
     return kind("assistant", (_said(step),))
-
-
-def _seen(step: RolloutStep) -> RolloutStep:
-    """Steps that show the same picture are the same here, whatever was done in them."""
-    return RolloutStep(step.path, step.scroll, step.typed, _NO_ACTION, None)
-
-
-def placeholder(step: RolloutStep) -> Screenshot:
-    """Stands for a screenshot until its pixels are drawn; named by what it shows."""
-    digest = sha256_hex(repr((step.path, step.scroll, step.typed)).encode())
-    return Screenshot(png=b"", digest=digest, width=VIEW_WIDTH, height=VIEW_HEIGHT)

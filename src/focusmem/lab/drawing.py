@@ -1,4 +1,4 @@
-"""Pictures for batches: pixels of what steps saw, drawn by worker processes while a GPU computes."""
+"""Pictures for batches: named first, then drawn by worker processes while a GPU computes."""
 
 from collections.abc import Iterator
 from typing import Any, TypeVar
@@ -8,11 +8,20 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from focusmem.files import sha256_hex
 from focusmem.lab.rollout import RolloutStep
+from focusmem.lab.scene import VIEW_HEIGHT, VIEW_WIDTH
 from focusmem.lab.session import PageSession
 from focusmem.lab.world import World
+from focusmem.schemas import Screenshot
 
 BatchT = TypeVar("BatchT")
+
+
+def placeholder(step: RolloutStep) -> Screenshot:
+    """Stands for a screenshot until its pixels are drawn; named by what it shows."""
+    digest = sha256_hex(repr((step.path, step.scroll, step.typed)).encode())
+    return Screenshot(png=b"", digest=digest, width=VIEW_WIDTH, height=VIEW_HEIGHT)
 
 
 def pixels_of(world: World, step: RolloutStep) -> npt.NDArray[np.uint8]:

@@ -24,8 +24,7 @@ from torch.nn import functional as F
 from focusmem.bank.embedder import EmbedderConfig, Moment, QwenEmbedder
 from focusmem.errors import CheckpointError, ConfigError, StorageError
 from focusmem.files import whole_folder, write_whole
-from focusmem.lab.corpus import placeholder
-from focusmem.lab.drawing import drawn_ahead, pixels_of
+from focusmem.lab.drawing import drawn_ahead, pixels_of, placeholder
 from focusmem.lab.experts import as_trajectory
 from focusmem.lab.fast_vision import see_all
 from focusmem.lab.rollout import Rollout, RolloutStep, roll_out

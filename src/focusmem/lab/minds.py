@@ -16,13 +16,13 @@ from focusmem.agent.prompt import NUM_RECENT, RecentEvent
 from focusmem.bank.embedder import Moment
 from focusmem.evidence import episodic_items, working_items
 from focusmem.lab.answers import experience, notes
-from focusmem.lab.corpus import Texts
 from focusmem.lab.episodes import LabEpisode
 from focusmem.lab.experts import as_trajectory
 from focusmem.lab.recall import LabRecall
 from focusmem.lab.rollout import Rollout, roll_out, screenshot_of
 from focusmem.lab.solvers import Solver
 from focusmem.lab.tasks import KINDS, MAX_STEPS, LabTask, make_task
+from focusmem.lab.texts import Texts
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.model.front import ReadFront

@@ -9,11 +9,11 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from focusmem.lab.answers import QUESTIONS, answer_to
-from focusmem.lab.corpus import PROMPTS
 from focusmem.lab.rollout import roll_out
 from focusmem.lab.scene import VIEW_HEIGHT, VIEW_WIDTH
 from focusmem.lab.solvers import Solver
 from focusmem.lab.tasks import KINDS, USES, make_task
+from focusmem.lab.texts import PROMPTS
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.model.chat import SPECIAL_TOKENS

@@ -24,10 +24,11 @@ from torch.nn import functional as F
 from focusmem.errors import ConfigError, TrainingError
 from focusmem.files import write_whole
 from focusmem.lab.characters import NUM_LETTERS, NUM_SLOTS
-from focusmem.lab.corpus import LEARNT, Corpus, CorpusBatch, CorpusBatches
+from focusmem.lab.corpus import LEARNT, Corpus, CorpusBatches
 from focusmem.lab.fast_vision import see_all
 from focusmem.lab.muon import StackedMuon
 from focusmem.lab.packed_text import Borders, read_packed
+from focusmem.lab.packing import CorpusBatch
 from focusmem.lab.policy import new_policy, train_tokenizer
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from focusmem.bank.embedder import Embedder, Moment
 from focusmem.bank.index import ExactIndex
@@ -60,19 +61,28 @@ class LabRecall:
 
     @classmethod
     def build(cls, bank: LabBank, embedder: Embedder) -> "LabRecall":
-        items, guard = bank.trajectories, LeakageGuard()
+        items = bank.trajectories
         vectors = []
         with Progress("embed", total=len(items)) as line:
             for start in range(0, len(items), _BATCH):
                 vectors.append(embedder.embed_trajectories(items[start : start + _BATCH]))
                 line.step(len(vectors[-1]))
-        columns = KeyColumns.of([guard.keys(Query.of(item.trajectory)) for item in items])
-        return cls(bank, embedder, ExactIndex(np.concatenate(vectors)), columns, guard)
+        return cls.of(bank, embedder, np.concatenate(vectors))
+
+    @classmethod
+    def of(cls, bank: LabBank, embedder: Embedder, vectors_ND: npt.NDArray[np.float32]) -> "LabRecall":
+        """A bank whose vectors are known already, in the order of its trajectories."""
+        guard = LeakageGuard()
+        columns = KeyColumns.of([guard.keys(Query.of(item.trajectory)) for item in bank.trajectories])
+        return cls(bank, embedder, ExactIndex(vectors_ND), columns, guard)
 
     def find(self, moments: Sequence[Moment], tasks: Sequence[LabTask], *, top: int = 3) -> list[Hits]:
         """The nearest trajectories that share no key with the task at hand."""
+        return self.nearest(self.embedder.embed_queries(moments), tasks, top=top)
+
+    def nearest(self, vectors_QD: npt.NDArray[np.float32], tasks: Sequence[LabTask], *, top: int = 3) -> list[Hits]:
+        """The same for moments whose vectors are known already."""
         names = np.array(list(self.bank.place_of), dtype=object)
-        vectors_QD = self.embedder.embed_queries(moments)
         return [
             search_index(self.index, names, self.columns, vector_D, self.guard.keys(Query.of(task.task)), top)
             for vector_D, task in zip(vectors_QD, tasks, strict=True)

@@ -14,7 +14,7 @@ from safetensors.torch import save as write_tensors
 from focusmem.errors import CheckpointError, StorageError
 from focusmem.files import sha256_hex, whole_folder, write_whole
 from focusmem.model.backbone import Backbone, BackboneIdentity
-from focusmem.model.config import MemoryConfig, config_from_dict, config_to_dict
+from focusmem.model.config import MemoryConfig, config_from_dict, config_to_dict, flattened
 from focusmem.model.policy import MemoryPolicy
 
 SCHEMA_VERSION = 1
@@ -160,7 +160,7 @@ class Checkpoint:
                 )
 
     def _check_config(self, policy: MemoryPolicy) -> None:
-        stored, wanted = _flat(config_to_dict(self.config)), _flat(config_to_dict(policy.config))
+        stored, wanted = flattened(config_to_dict(self.config)), flattened(config_to_dict(policy.config))
         for fields in (stored, wanted):  # no width means the policy's
             fields["compressor.width"] = fields["compressor.width"] or policy.backbone.width
         for name, value in stored.items():
@@ -182,13 +182,3 @@ class Checkpoint:
             "notes": dict(self.notes),
         }
         return json.dumps(card, indent=2, allow_nan=False).encode()
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = value
-    return flat

@@ -1,5 +1,6 @@
 """The whole memory pathway's config, and its form on disk."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -60,3 +61,14 @@ def _build(kind: type[Any], values: Any, where: str) -> Any:
             value = _build(hints[name], value, f"{where}.{name}")
         arguments[name] = tuple(value) if isinstance(value, list) else value
     return kind(**arguments)
+
+
+def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted name, for comparing two of them and naming what differs."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= flattened(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat

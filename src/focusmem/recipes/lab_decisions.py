@@ -15,8 +15,8 @@ import torch
 from focusmem.agent.prompt import NUM_RECENT
 from focusmem.errors import ConfigError
 from focusmem.evidence import CHUNK_EVENTS, episodic_items, working_items
-from focusmem.lab.corpus import Corpus, placeholder
-from focusmem.lab.drawing import pixels_of
+from focusmem.lab.corpus import Corpus
+from focusmem.lab.drawing import pixels_of, placeholder
 from focusmem.lab.experts import as_trajectory
 from focusmem.lab.recall import LabBank
 from focusmem.lab.rollout import Rollout, RolloutStep, is_sensible, roll_out

@@ -14,8 +14,7 @@ from torch.utils.data import Dataset
 
 from focusmem.errors import ConfigError, StorageError
 from focusmem.files import write_whole
-from focusmem.lab.corpus import placeholder
-from focusmem.lab.drawing import drawn_ahead
+from focusmem.lab.drawing import drawn_ahead, placeholder
 from focusmem.lab.embedder import load_embedder
 from focusmem.lab.recall import LabBank
 from focusmem.lab.world import World

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from focusmem.lab.corpus import placeholder
+from focusmem.lab.drawing import placeholder
 from focusmem.lab.recall import LabBank
 from focusmem.lab.rollout import Rollout
 from focusmem.lab.world import World

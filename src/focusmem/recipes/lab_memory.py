@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from focusmem.errors import ConfigError
-from focusmem.lab.corpus import PROMPTS
 from focusmem.lab.fast_vision import see_all
+from focusmem.lab.texts import PROMPTS
 from focusmem.model.backbone import Backbone, VisionFeatures
 from focusmem.model.compressor import CompressorConfig
 from focusmem.model.config import MemoryConfig

@@ -4,7 +4,7 @@ None of it depends on trained memory. Worker processes draw the pictures while t
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,16 +13,12 @@ import numpy.typing as npt
 from torch.utils.data import Dataset
 
 from focusmem.bank.embedder import QwenEmbedder
-from focusmem.bank.index import ExactIndex
-from focusmem.bank.leakage import KeyColumns, LeakageGuard, Query
-from focusmem.bank.retrieval import search_index
 from focusmem.errors import StorageError
 from focusmem.files import write_whole
-from focusmem.lab.corpus import placeholder
-from focusmem.lab.drawing import drawn_ahead
+from focusmem.lab.drawing import drawn_ahead, placeholder
 from focusmem.lab.embedder import DrawnRows, embed_drawn, moment_of
 from focusmem.lab.experts import as_trajectory
-from focusmem.lab.recall import LabBank
+from focusmem.lab.recall import LabBank, LabRecall
 from focusmem.lab.rollout import Rollout
 from focusmem.lab.world import World
 from focusmem.progress import Progress
@@ -59,27 +55,44 @@ def prepare_recall(
     embedder: QwenEmbedder, source: LabDecisions, bank: LabBank, *, num_workers: int = 0, top: int = NUM_EPISODIC
 ) -> StoredRecall:
     """Search the bank for every moment of the source's episodes, with the leakage guard on."""
-    guard = LeakageGuard()
-    trajectories = [one.trajectory for one in bank.trajectories]
-    names = np.array([one.trajectory_id for one in trajectories], dtype=object)
-    columns = KeyColumns.of([guard.keys(Query.of(one)) for one in trajectories])
-    keys = np.concatenate([vectors for _, vectors in _embedded(embedder, _Records(embedder, bank), num_workers)])
-    index = ExactIndex(keys)
+    records = _Drawn(
+        embedder,
+        bank.world,
+        bank.rollouts.__getitem__,
+        lambda rollout: [embedder.key_prompt(as_trajectory(rollout, placeholder))],
+        len(bank.rollouts),
+    )
+    moments = _Drawn(
+        embedder,
+        source.world,
+        source.rollout,
+        lambda rollout: [embedder.query_prompt(moment_of(rollout, at)) for at in range(len(rollout.steps))],
+        source.num_trajectories,
+    )
+    keys_ND = np.concatenate([vectors for _, vectors in _embedded(embedder, records, num_workers)])
+    recall = LabRecall.of(bank, embedder, keys_ND)
     found: dict[tuple[str, int], list[tuple[int, float]]] = {}
-    for rollouts, vectors_QD in _embedded(embedder, _Moments(embedder, source), num_workers):
-        moments = [(rollout, at) for rollout in rollouts for at in range(len(rollout.steps))]
-        for (rollout, at), vector_D in zip(moments, vectors_QD, strict=True):
-            own = guard.keys(Query.of(rollout.task.task))
-            hits = search_index(index, names, columns, vector_D, own, top).hits
-            found[rollout.task.task.task_id, at] = [(bank.place_of[hit.trajectory_id], hit.score) for hit in hits]
+    for rollouts, vectors_QD in _embedded(embedder, moments, num_workers):
+        asked = [(rollout.task, at) for rollout in rollouts for at in range(len(rollout.steps))]
+        hits = recall.nearest(vectors_QD, [task for task, _ in asked], top=top)
+        for (task, at), own in zip(asked, hits, strict=True):
+            found[task.task.task_id, at] = [(bank.place_of[hit.trajectory_id], hit.score) for hit in own.hits]
     return StoredRecall(found)
 
 
 class _Drawn(Dataset[tuple[list[Rollout], DrawnRows]]):
     """Some rollouts at a time, as rows of tokens and pixels."""
 
-    def __init__(self, embedder: QwenEmbedder, world: World, num_rollouts: int) -> None:
-        self.embedder, self.world, self.num_rollouts = embedder, world, num_rollouts
+    def __init__(
+        self,
+        embedder: QwenEmbedder,
+        world: World,
+        rollout: Callable[[int], Rollout],
+        prompts: Callable[[Rollout], list[Prompt]],
+        num_rollouts: int,
+    ) -> None:
+        self.chat, self.world = embedder.backbone.chat, world
+        self.rollout, self.prompts, self.num_rollouts = rollout, prompts, num_rollouts
 
     def __len__(self) -> int:
         return -(-self.num_rollouts // _ROLLOUTS_AT_ONCE)
@@ -90,37 +103,7 @@ class _Drawn(Dataset[tuple[list[Rollout], DrawnRows]]):
         rollouts = [self.rollout(place) for place in places]
         prompts = [prompt for rollout in rollouts for prompt in self.prompts(rollout)]
         views = {placeholder(step).digest: step for rollout in rollouts for step in rollout.steps}
-        return rollouts, DrawnRows.of(self.embedder.backbone.chat, prompts, views, self.world)
-
-    def rollout(self, place: int) -> Rollout:
-        raise NotImplementedError
-
-    def prompts(self, rollout: Rollout) -> list[Prompt]:
-        raise NotImplementedError
-
-
-class _Records(_Drawn):
-    def __init__(self, embedder: QwenEmbedder, bank: LabBank) -> None:
-        super().__init__(embedder, bank.world, len(bank.rollouts))
-        self.bank = bank
-
-    def rollout(self, place: int) -> Rollout:
-        return self.bank.rollouts[place]
-
-    def prompts(self, rollout: Rollout) -> list[Prompt]:
-        return [self.embedder.key_prompt(as_trajectory(rollout, placeholder))]
-
-
-class _Moments(_Drawn):
-    def __init__(self, embedder: QwenEmbedder, source: LabDecisions) -> None:
-        super().__init__(embedder, source.world, source.num_trajectories)
-        self.source = source
-
-    def rollout(self, place: int) -> Rollout:
-        return self.source.rollout(place)
-
-    def prompts(self, rollout: Rollout) -> list[Prompt]:
-        return [self.embedder.query_prompt(moment_of(rollout, at)) for at in range(len(rollout.steps))]
+        return rollouts, DrawnRows.of(self.chat, prompts, views, self.world)
 
 
 def _embedded(

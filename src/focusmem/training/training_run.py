@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from focusmem.errors import CheckpointError, TrainingError
 from focusmem.files import write_whole
 from focusmem.model.checkpoint import Checkpoint
-from focusmem.model.config import config_to_dict
+from focusmem.model.config import config_to_dict, flattened
 from focusmem.model.policy import MemoryPolicy
 from focusmem.schemas import dump_record
 from focusmem.schemas.environment import collect_environment
@@ -236,7 +236,7 @@ class TrainingRun:
 
     def _check_same(self, card: Mapping[str, Any]) -> None:
         """Refuse to go on with other settings or another backbone."""
-        before, now = _flat(card["config"]), _flat(self.settings())
+        before, now = flattened(card["config"]), flattened(self.settings())
         for name in sorted((before.keys() | now.keys()) - _FREE_FIELDS):
             if before.get(name) != now.get(name):
                 raise CheckpointError(
@@ -265,13 +265,3 @@ def _optimizer(objective: Objective, config: LoopConfig, device: torch.device) -
         {"params": [one for one in parameters if one.ndim <= 1], "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=device.type == "cuda")
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = value
-    return flat
