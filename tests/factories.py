@@ -6,6 +6,20 @@ from PIL import Image
 from focusmem.schemas import EvidenceItem, Role, Screenshot, Step, Trajectory, make_action
 from focusmem.schemas.action import AnyAction
 
+FIELDS = {
+    "episodic_summary": ["progress_summary", "useful_experience", "task_constraints", "anchor_decision"],
+    "episodic_anchor": ["anchor_state", "anchor_action", "decision_basis"],
+    "working_state": [
+        "latest_observed_state",
+        "important_state_facts",
+        "current_progress",
+        "remaining_constraints",
+        "last_recorded_action",
+    ],
+    "working_change": ["initial_state", "observed_change", "latest_observed_state"],
+}
+"""Of the four functional answers, as the paper's Appendix B.2 names them, in its order."""
+
 
 def make_screenshot(seed: int = 0, width: int = 96, height: int = 64) -> Screenshot:
     """A colourful picture: a few rectangles on a gradient, other ones for each seed."""

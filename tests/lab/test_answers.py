@@ -4,6 +4,7 @@ from itertools import islice
 
 import pytest
 
+from factories import FIELDS
 from focusmem.lab.answers import QUESTIONS, answer_to, experience, facts_seen, notes, state_of
 from focusmem.lab.pages import FACT_NAMES, Address
 from focusmem.lab.rollout import iter_tasks, roll_out
@@ -11,20 +12,6 @@ from focusmem.lab.scene import VIEW_HEIGHT, Word
 from focusmem.lab.solvers import Solver
 from focusmem.lab.world import World
 from focusmem.schemas import action_to_json
-
-FIELDS = {
-    "episodic_summary": ["progress_summary", "useful_experience", "task_constraints", "anchor_decision"],
-    "episodic_anchor": ["anchor_state", "anchor_action", "decision_basis"],
-    "working_state": [
-        "latest_observed_state",
-        "important_state_facts",
-        "current_progress",
-        "remaining_constraints",
-        "last_recorded_action",
-    ],
-    "working_change": ["initial_state", "observed_change", "latest_observed_state"],
-}
-"""As the paper names them."""
 
 
 @pytest.fixture(scope="module")

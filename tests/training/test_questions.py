@@ -4,24 +4,11 @@ from pathlib import Path
 import pytest
 
 import focusmem.lab
+from factories import FIELDS
 from focusmem.errors import ConfigError, StorageError
 from focusmem.training.questions import SUBTYPES, TARGETS, Questions, problem_with, schema_text
 from toys import evidence
 from training.samples import good_answer
-
-# As the paper's Appendix B.2 names them, in its order.
-FIELDS = {
-    "episodic_summary": ["progress_summary", "useful_experience", "task_constraints", "anchor_decision"],
-    "episodic_anchor": ["anchor_state", "anchor_action", "decision_basis"],
-    "working_state": [
-        "latest_observed_state",
-        "important_state_facts",
-        "current_progress",
-        "remaining_constraints",
-        "last_recorded_action",
-    ],
-    "working_change": ["initial_state", "observed_change", "latest_observed_state"],
-}
 
 
 def test_targets_have_the_papers_fields():

@@ -2,7 +2,6 @@
 the prompt. For one decision, or for many at once.
 """
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from focusmem.agent.prompt import NUM_RECENT
 from focusmem.errors import ConfigError
 from focusmem.evidence import CHUNK_EVENTS, Serialiser, episodic_items, ordered, working_items
+from focusmem.files import sha256_hex
 from focusmem.model.compressor import ROLES
 from focusmem.model.evidence_cache import EvidenceCache
 from focusmem.model.injection import Place
@@ -115,13 +115,8 @@ class AgentMemory:
         )
 
     def identity(self) -> str:
-        """Equal for memories that remember alike: weights, the gate's threshold, and how they are used."""
-        state = self.policy.trained_state()
-        digest = hashlib.sha256(f"{self.use} {self.policy.config.gate.threshold}".encode())
-        for name, tensor in sorted(state.items()):
-            digest.update(name.encode())
-            digest.update(bytes(tensor.detach().float().cpu().numpy().data))
-        return digest.hexdigest()
+        """Equal for memories that remember alike: config, weights, and how they are used."""
+        return sha256_hex(f"{self.use} {self.policy.identity()}".encode())
 
     def evidence(self, situation: Situation) -> list[EvidenceItem]:
         """What there is to remember, in the order in which it is shown."""

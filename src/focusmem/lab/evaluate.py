@@ -96,7 +96,8 @@ class Evaluation:
         memory: AgentMemory | None = None,
         recall: LabRecall | None = None,
     ) -> None:
-        self.policy, self.config, self.folder, self.recall = policy, config, folder, recall
+        self.policy, self.config, self.folder = policy, config, folder
+        self.recall = recall if config.memory in ("latent", "retrieved") else None
         self.world = World(config.world_seed)
         asking = Asking(shows_history=config.shows_history, max_new_tokens=config.max_new_tokens)
         self.mind: RawMind | LatentMind
@@ -107,8 +108,9 @@ class Evaluation:
                 raise ConfigError("Latent memory needs a trained memory; give it a checkpoint.")
             self.mind = LatentMind(memory, recall, asking, num_found=config.num_found)
         else:
-            used = recall if config.memory == "retrieved" else None
-            self.mind = RawMind(policy, config.memory, self.world, asking, recall=used, num_found=config.num_found)
+            self.mind = RawMind(
+                policy, config.memory, self.world, asking, recall=self.recall, num_found=config.num_found
+            )
 
     def run(self) -> None:
         self._begin()
@@ -210,11 +212,10 @@ class Evaluation:
 
     def _identities(self) -> dict[str, str | None]:
         """Whatever else decides how episodes go."""
-        is_latent = isinstance(self.mind, LatentMind)
         return {
             "policy": self.policy.identity().weights,
             "latent_memory": self.mind.memory.identity() if isinstance(self.mind, LatentMind) else None,
-            "embedder": self.recall.embedder.identity if self.recall and (is_latent or self.mind.recall) else None,
+            "embedder": None if self.recall is None else self.recall.embedder.identity,
         }
 
     def _place(self, task: LabTask) -> Path:

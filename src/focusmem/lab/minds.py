@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 
@@ -37,12 +37,6 @@ Found = Sequence[tuple[StoredTrajectory, float]]
 class Reply:
     text: str
     notes: StepNotes
-
-
-class Mind(Protocol):
-    def ask(self, seen: Sequence[Seen]) -> list[Reply]:
-        """The policy's reply to what each episode shows."""
-        ...
 
 
 @dataclass

@@ -4,7 +4,7 @@ Shapes: B decisions, N evidence items over all decisions, K memory tokens, E enc
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -287,11 +287,22 @@ class MemoryPolicy(nn.Module):
             identity = self.encoder.backbone.identity()
             digest = hashlib.sha256(f"{identity.architecture} {identity.weights}".encode())
             digest.update(f"{self.encoder.backbone.dtype} {self.config.lora} {self.config.compressor}".encode())
-            for name, tensor in sorted(state.items()):
-                digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-                digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+            digest.update(_contents(state))
             self._fingerprint = versions, digest.hexdigest()
         return self._fingerprint[1]
+
+    def identity(self) -> str:
+        """Equal for memories of equal config and weights; for knowing a run again, not for every decision."""
+        return hashlib.sha256(f"{self.config} ".encode() + _contents(self.trained_state())).hexdigest()
+
+
+def _contents(state: Mapping[str, Tensor]) -> bytes:
+    """A digest of weights, by name."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(state.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    return digest.digest()
 
 
 def _shapes_evidence(name: str) -> bool:

@@ -22,7 +22,7 @@ from focusmem.reports.run_folder import RunFolder
 MAX_PAGE_BYTES: Final = 60_000_000
 """A page that would be larger keeps its pictures in a folder beside it."""
 
-_PARTS: Final = Path(__file__).parent / "page"
+_PARTS: Final = Path(__file__).parent / "page_parts"
 # In this order: each part uses only those before it, and the last one begins.
 _PROGRAM: Final = ("elements.js", "pictures.js", "header.js", "memory.js", "step.js", "episode.js", "main.js")
 _SLOT: Final = re.compile(r"\{\{([a-z_]+)\}\}")
