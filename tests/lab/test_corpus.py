@@ -12,7 +12,7 @@ from focusmem.lab.world import World
 from focusmem.model.chat import ChatTokenizer
 from focusmem.schemas import action_to_json, parse_action
 
-KINDS = ("transcription", "line", "answer", "episode", "decision", "question")
+KINDS = ("transcription", "line", "answer", "comparison", "search", "episode", "decision", "question")
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_a_place_for_every_view_and_a_reply_to_learn(corpus, kind):
 
 def test_every_learnt_action_can_be_read(corpus):
     rng = random.Random(2)
-    for kind in ("answer", "episode", "decision"):
+    for kind in ("answer", "comparison", "search", "episode", "decision"):
         for _ in range(6):
             for example in corpus.examples(kind, rng, Mix.draw(rng)):
                 assert [parse_action(text) for text in replies(corpus, example)]

@@ -16,6 +16,7 @@ from focusmem.errors import ConfigError
 from focusmem.evidence import CHUNK_EVENTS
 from focusmem.lab.answers import QUESTIONS, answer_to, notes
 from focusmem.lab.drawing import placeholder
+from focusmem.lab.drills import decisive_views, searching, somewhere_on, sought, weighing
 from focusmem.lab.packing import CorpusBatch, Example, pack_examples
 from focusmem.lab.rollout import Rollout, RolloutStep, roll_out
 from focusmem.lab.scene import Word
@@ -27,10 +28,11 @@ from focusmem.model.chat import ChatTokenizer
 from focusmem.schemas import EvidenceItem, Prompt, Role, Screenshot, Step, Turn, action_to_json
 from focusmem.seeds import derive_seed
 
-LEARNT = ("transcription", "line", "answer", "episode", "decision", "question", "record")
+LEARNT = ("transcription", "line", "answer", "comparison", "search", "episode", "decision", "question", "record")
 """What a token can be learnt as. The last is what was done in a record that stands in front of something else."""
 
 _NUM_DECISIONS = {"none": 4, "notes": 4, "record": 2}
+_NUM_WEIGHED = 4
 _MAX_MISSES = 200
 
 
@@ -117,6 +119,35 @@ class Corpus:
         ]
         return [self._row(turns, [last], f"answer/{rollout.task.kind}")]
 
+    def _comparisons(self, rng: random.Random, mix: Mix) -> list[Example]:
+        """Comparisons alone: with the two values in words, several; with the two views they stand in, one."""
+        site_id = f"{self.split}-{rng.randrange(self.num_sites)}"
+        kinds = [kind for kind in KINDS[self.world.site(site_id).family] if kind in COMPARISONS]
+        tasks = [self._task(rng, site_id=site_id, kinds=kinds) for _ in range(_NUM_WEIGHED)]
+        made = [self._row(weighing(self.world, task), [], "comparison/words") for task in tasks]
+        rollout = self._rollout(rng, site_id=site_id, kinds=kinds)
+        if rollout.is_success:
+            views = decisive_views(self.world, rollout)
+            turns = [
+                Turn("user", (f"Task: {rollout.task.task.instruction}",)),
+                *(Turn("user", (self.picture(view),)) for view in views),
+                Turn("assistant", (_said(rollout.steps[-1]),)),
+            ]
+            made.append(self._row(turns, views, "comparison/views"))
+        return made
+
+    def _searches(self, rng: random.Random, mix: Mix) -> list[Example]:
+        """Whether something is in view, and where to scroll where it is not."""
+        rollout = self._rollout(rng)
+        made = []
+        for step in rng.sample(rollout.steps, min(4, len(rollout.steps))):
+            view = somewhere_on(self.world, step, rng)
+            found = sought(self.world, view, rng)
+            if found:
+                turns = searching(Turn("user", (self.picture(view),)), found)
+                made.append(self._row(turns, [view], "search"))
+        return made
+
     def _episodes(self, rng: random.Random, mix: Mix) -> list[Example]:
         """A whole episode in one row, every action a target; sometimes with a record or notes in front."""
         found = self._situation(rng, mix)
@@ -131,7 +162,7 @@ class Corpus:
         steps = found.rollout.steps
         num = min(_NUM_DECISIONS[mix.help], len(steps))
         places = set(rng.sample(range(len(steps)), num))
-        if rng.random() < 0.4:
+        if found.task.kind in COMPARISONS or rng.random() < 0.4:
             places.add(len(steps) - 1)  # the answer
         return [self._decision(found, at, mix) for at in sorted(places)]
 
@@ -176,6 +207,8 @@ class Corpus:
         "transcription": _transcriptions,
         "line": _lines,
         "answer": _answers,
+        "comparison": _comparisons,
+        "search": _searches,
         "episode": _episodes,
         "decision": _decisions,
         "question": _questions,

@@ -78,10 +78,12 @@ class PretrainConfig:
 
 READING = {"transcription": 0.30, "line": 0.35, "answer": 0.10, "episode": 0.15, "decision": 0.10}
 EVERYTHING = {
-    "transcription": 0.04, "line": 0.10, "answer": 0.06, "episode": 0.22, "decision": 0.42, "question": 0.16,
+    "transcription": 0.03, "line": 0.07, "answer": 0.05, "comparison": 0.07, "search": 0.08,
+    "episode": 0.18, "decision": 0.38, "question": 0.14,
 }  # fmt: skip
 WEIGHTS = {
-    "transcription": 0.3, "line": 0.5, "answer": 1.0, "episode": 1.0, "decision": 2.0, "question": 1.0, "record": 0.5,
+    "transcription": 0.3, "line": 0.5, "answer": 1.0, "comparison": 2.0, "search": 1.0,
+    "episode": 1.0, "decision": 2.0, "question": 1.0, "record": 0.5,
 }  # fmt: skip
 """How much a token of each kind counts: what is plentiful counts less, what the policy is for counts more."""
 
@@ -328,7 +330,7 @@ def score(policy: Backbone, world: World, *, num_batches: int, max_tokens: int) 
     """Share of replies that are right token for token on sites never trained on, by tag, with their number."""
     corpus = Corpus(world, policy.chat, split="v", num_sites=60)
     right: dict[str, list[bool]] = defaultdict(list)
-    for kind in ("transcription", "line", "answer", "decision", "question"):
+    for kind in ("transcription", "line", "answer", "comparison", "search", "decision", "question"):
         for number in range(num_batches * (3 if kind == "decision" else 1)):
             batch = corpus.batch({kind: 1.0}, derive_seed(7, kind, number), max_tokens=max_tokens).to(policy.device)
             logits, targets, _ = batch_logits(policy, batch)
