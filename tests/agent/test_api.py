@@ -178,6 +178,18 @@ def test_an_unchanged_moment_is_embedded_once(memory, embedder):
     assert embedder.num_asked == 3
 
 
+def test_what_was_found_is_read_from_disk_once_for_an_episode(policy, tmp_path, embedder):
+    bank = Bank.create(tmp_path / "bank", embedder)
+    bank.add(make_many(2), embedder)
+    episode = make_memory(policy, tmp_path, embedder).begin(QUESTION)
+    first = episode.prefix(screen(0))
+    for path in bank.folder.path.rglob("*.png"):
+        path.unlink()
+    assert rows_equal(episode.prefix(screen(0)).row, first.row)
+    with pytest.raises(StorageError):
+        make_memory(policy, tmp_path, embedder).begin(QUESTION).prefix(screen(0))
+
+
 def test_what_could_give_the_task_away_is_left_out_unless_told(memory):
     names = [one.trajectory_id for one in memory.begin("Anything", task_id="shop/1").prefix(screen(0)).items]
     assert "trajectory-1" not in names

@@ -7,7 +7,7 @@ P memory tokens, D policy width.
 import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from focusmem.agent.memory import AgentMemory, MemoryUse, Situation
 from focusmem.agent.prompt import PromptBuilder, RecentEvent
-from focusmem.bank import Bank, Query, Removal
+from focusmem.bank import Bank, Hits, Query, Removal
 from focusmem.bank.embedder import Embedder, Moment, QwenEmbedder, Vectors
 from focusmem.errors import ConfigError, PolicyError
 from focusmem.evidence import Serialiser
@@ -66,7 +66,7 @@ class Memory:
         _check_pair(bank, embedder)
         self.memory, self.bank, self.embedder = memory, bank, embedder
         self.prompt = prompt or PromptBuilder()
-        self._vectors: OrderedDict[Moment, Vectors] = OrderedDict()
+        self._vectors: OrderedDict[tuple[Moment, tuple[str, ...]], Vectors] = OrderedDict()
 
     @classmethod
     def load(
@@ -119,22 +119,22 @@ class Memory:
         rows = [prefix.row for prefix in prefixes]
         return self.memory.policy.reply(rows, generation, seeds=seeds) if rows else []
 
-    def find(self, moment: Moment, query: Query | None) -> tuple[list[tuple[StoredTrajectory, float]], Removal | None]:
-        """The trajectories most useful now, the best first, and what the leakage guard left out."""
+    def search(self, moment: Moment, query: Query | None) -> Hits | None:
+        """The trajectories most useful now, as far as the leakage guard lets them through; None without a bank."""
         if self.bank is None or not self.memory.use.num_episodic:
-            return [], None
-        found = self.bank.search(self._vector(moment), query, self.memory.use.num_episodic)
-        return [(self.bank.load(hit.trajectory_id), hit.score) for hit in found.hits], found.removed
+            return None
+        return self.bank.search(self._vector(moment), query, self.memory.use.num_episodic)
 
     def _vector(self, moment: Moment) -> Vectors:
         """The embedder is asked once for equal moments."""
-        if moment not in self._vectors:
+        key = replace(moment, screenshots=()), tuple(shot.digest for shot in moment.screenshots)
+        if key not in self._vectors:
             assert self.embedder is not None, "a bank comes with its embedder"
-            self._vectors[moment] = self.embedder.embed_queries([moment])[0]
+            self._vectors[key] = self.embedder.embed_queries([moment])[0]
             if len(self._vectors) > _NUM_VECTORS_KEPT:
                 self._vectors.popitem(last=False)
-        self._vectors.move_to_end(moment)
-        return self._vectors[moment]
+        self._vectors.move_to_end(key)
+        return self._vectors[key]
 
 
 @dataclass(frozen=True)
@@ -174,6 +174,7 @@ class EpisodeMemory:
         self.screenshots: dict[str, Screenshot] = {}
         self._query = query
         self._recent: list[RecentEvent] = []
+        self._loaded: dict[str, StoredTrajectory] = {}
 
     def prefix(self, screenshot: Picture, *, prompt: Prompt | None = None) -> Prefix:
         """Memory for the decision that is due on this screen.
@@ -183,7 +184,8 @@ class EpisodeMemory:
         ones are left to memory.
         """
         now = as_screenshot(screenshot)
-        found, removed = self.memory.find(self._moment(now), self._query)
+        hits = self.memory.search(self._moment(now), self._query)
+        found = [(self._load(hit.trajectory_id), hit.score) for hit in hits.hits] if hits else []
         asked = self._prompt(now) if prompt is None else prompt
         remembering = self.memory.memory
         situation = Situation(self.task.instruction, self.steps, self.screenshots, found)
@@ -191,6 +193,7 @@ class EpisodeMemory:
         [row], [items], [num_tokens] = remembered.rows, remembered.items, remembered.num_memory_tokens
         num_each = remembering.policy.config.compressor.num_tokens
         offered = tuple(one.offered(num_each) for one in items)
+        removed = None if hits is None else hits.removed
         return Prefix(self.memory, asked, row, row.embeds_SD[:num_tokens], offered, removed)
 
     def observe(
@@ -229,6 +232,14 @@ class EpisodeMemory:
             annotations=task.annotations,
         )
         return StoredTrajectory(record, dict(self.screenshots))
+
+    def _load(self, trajectory_id: str) -> StoredTrajectory:
+        """With all its screenshots, once for the episode: the same ones are found again and again."""
+        if trajectory_id not in self._loaded:
+            assert self.memory.bank is not None, "only a bank gives hits"
+            stored = self.memory.bank.load(trajectory_id)
+            self._loaded[trajectory_id] = StoredTrajectory(stored.trajectory, dict(stored.screenshots))
+        return self._loaded[trajectory_id]
 
     def _moment(self, now: Screenshot) -> Moment:
         """What the retriever is asked with: the task, the present view and the one before it."""
