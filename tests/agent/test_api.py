@@ -162,6 +162,18 @@ def test_another_prompt_is_read_for_instead_of_ours(memory):
     assert [one.trust for one in ours.items] != [one.trust for one in others.items]
 
 
+def test_what_is_not_shown_is_remembered(policy, folder, embedder):
+    for num_recent, num_remembered in ((0, 2), (1, 1), (3, 0)):
+        memory = make_memory(policy, folder, embedder, num_recent=num_recent, num_episodic=0)
+        prefix = after(memory.begin(QUESTION), 2).prefix(screen(9))
+        assert sum(one.num_steps for one in prefix.items) == num_remembered
+        assert str(prefix.prompt).count("Step ") == 2 - num_remembered
+    memory = make_memory(policy, folder, embedder, num_recent=4)
+    with pytest.raises(ConfigError, match="num_recent is 4"):
+        memory.begin(QUESTION).prefix(screen(0))
+    assert memory.begin(QUESTION).prefix(screen(0), prompt=(Turn("user", ("What next?",)),)).items
+
+
 # Finding.
 
 
@@ -225,6 +237,8 @@ def test_what_was_observed_can_be_remembered_in_another_episode(policy, tmp_path
     assert (item.trajectory_id, item.num_steps) == ("run-1", 3)
     with pytest.raises(ConfigError, match="Nothing has been observed"):
         memory.begin("x").trajectory("run-2")
+    with pytest.raises(ConfigError, match="This trajectory cannot be kept: trajectory_id"):
+        after(memory.begin("x"), 1).trajectory("../run-2")
 
 
 # Telling it what was done.

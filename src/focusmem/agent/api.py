@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from focusmem.agent.memory import AgentMemory, MemoryUse, Situation
-from focusmem.agent.prompt import PromptBuilder, RecentEvent
+from focusmem.agent.prompt import NUM_RECENT, PromptBuilder, RecentEvent
 from focusmem.bank import Bank, Hits, Query, Removal
 from focusmem.bank.embedder import Embedder, Moment, QwenEmbedder, Vectors
 from focusmem.errors import ConfigError, PolicyError
@@ -220,17 +220,20 @@ class EpisodeMemory:
         if not self.steps:
             raise ConfigError("Nothing has been observed in this episode, so there is no trajectory to keep.")
         task = self.task
-        record = Trajectory(
-            trajectory_id=trajectory_id,
-            task_id=task.task_id,
-            instruction=task.instruction,
-            start_url=task.start_url,
-            site=task.site,
-            steps=tuple(self.steps),
-            outcome=outcome,
-            source=source,
-            annotations=task.annotations,
-        )
+        try:
+            record = Trajectory(
+                trajectory_id=trajectory_id,
+                task_id=task.task_id,
+                instruction=task.instruction,
+                start_url=task.start_url,
+                site=task.site,
+                steps=tuple(self.steps),
+                outcome=outcome,
+                source=source,
+                annotations=task.annotations,
+            )
+        except ValidationError as invalid:
+            raise _unusable("This trajectory", invalid) from invalid
         return StoredTrajectory(record, dict(self.screenshots))
 
     def _load(self, trajectory_id: str) -> StoredTrajectory:
@@ -249,9 +252,16 @@ class EpisodeMemory:
         return Moment(instruction=task.instruction, site=task.site, screenshots=(*before, now), actions=actions)
 
     def _prompt(self, now: Screenshot) -> Prompt:
+        num_recent = self.memory.memory.use.num_recent
+        if num_recent > NUM_RECENT:
+            raise ConfigError(
+                f"MemoryUse.num_recent is {num_recent}, but our own prompt shows at most {NUM_RECENT} events; some "
+                "would be neither shown nor remembered; give a prompt of your own, or a smaller number."
+            )
+        recent = self._recent[max(0, len(self._recent) - num_recent) :]
         actions_left = max(1, self.task.max_steps - len(self.steps))
         return self.memory.prompt(
-            instruction=self.task.instruction, recent=self._recent, screenshot=now, actions_left=actions_left
+            instruction=self.task.instruction, recent=recent, screenshot=now, actions_left=actions_left
         )
 
 
