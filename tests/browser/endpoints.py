@@ -1,5 +1,6 @@
 """A chat endpoint on this machine that notes what it is asked and answers as it is told."""
 
+import contextlib
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,11 +31,16 @@ class ChatServer:
                 if status is None:  # hang up
                     self.connection.close()
                     return
+                with contextlib.suppress(ConnectionError):  # whoever asked may have given up
+                    self.answer(status, body.encode())
+
+            def answer(self, status, body):
                 self.send_response(status)
                 self.send_header("Location", "http://elsewhere.test/")
-                self.send_header("Content-Length", str(len(body.encode())))
+                self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(body.encode())
+                self.wfile.write(body)
+                self.wfile.flush()
 
             def log_message(self, *_):
                 pass
