@@ -3,13 +3,60 @@
 import re
 from pathlib import Path
 
+from banks import make_many
+from factories import make_screenshot
+from focusmem.bank import Bank
+from focusmem.bank.embedder import QwenEmbedder
+from focusmem.model.backbone import Backbone
+from focusmem.model.checkpoint import Checkpoint
+from toys import make_policy
+
 README = (Path(__file__).parents[1] / "README.md").read_text()
 
 
-def test_the_python_example_runs_as_written(capsys):
-    [code] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    exec(compile(code, "README.md", "exec"), {})
+def example(first_line):
+    [code] = [code for code in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if code.startswith(first_line)]
+    return compile(code, "README.md", "exec")
+
+
+def test_the_example_of_the_parts_runs_as_written(capsys):
+    exec(example("import torch"), {})
     assert capsys.readouterr().out.startswith("[")
+
+
+class Agent:
+    """Somebody's own: it looks at three pages and takes whatever it is told to do for done."""
+
+    def __init__(self):
+        self.done = []
+
+    @property
+    def is_done(self):
+        return len(self.done) == 3
+
+    def look(self):
+        return make_screenshot(len(self.done)).image()
+
+    def act(self, text):
+        self.done.append(text)
+        return None if self.is_done else "The page did not change."
+
+
+def test_the_example_for_other_agents_runs_as_written(tmp_path, monkeypatch, capsys):
+    """In a folder that holds what it names."""
+    monkeypatch.chdir(tmp_path)
+    policy = make_policy()
+    policy.backbone.save(Path("my-policy"))
+    Checkpoint.save(policy, Path("my-memory"))
+    Backbone.toy(seed=3).save(Path("my-embedder"))
+    embedder = QwenEmbedder.load("my-embedder")
+    Bank.create("my-bank", embedder).add(make_many(2), embedder)
+    agent = Agent()
+    exec(example("from focusmem import Memory"), {"agent": agent})
+    assert len(agent.done) == 3
+    told = capsys.readouterr().out.splitlines()
+    assert len(told) == 3 * 2, "two trajectories at each of three steps"
+    assert told[0].startswith("episodic trajectory-")
 
 
 def test_every_file_it_names_exists():

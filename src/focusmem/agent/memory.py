@@ -15,7 +15,7 @@ from focusmem.model.evidence_cache import EvidenceCache
 from focusmem.model.injection import Place
 from focusmem.model.inputs import Row
 from focusmem.model.policy import Memory, MemoryPolicy
-from focusmem.schemas import AttentionMap, EvidenceItem, Prompt, Screenshot, Step, StoredTrajectory
+from focusmem.schemas import AttentionMap, EvidenceItem, OfferedItem, Prompt, Screenshot, Step, StoredTrajectory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +68,20 @@ class RememberedItem:
     def trust(self) -> float | None:
         """The same between 0 and 1."""
         return None if self.trust_logit is None else 1 / (1 + math.exp(-max(-500.0, self.trust_logit)))
+
+    def offered(self, num_tokens: int) -> OfferedItem:
+        """The same as a record; `num_tokens` are those of its block."""
+        return OfferedItem(
+            role=self.item.role,
+            rank=self.item.rank,
+            trajectory_id=self.item.trajectory_id,
+            num_steps=len(self.item.steps),
+            score=self.item.score,
+            trust=self.trust,
+            is_accepted=self.is_accepted,
+            num_tokens=num_tokens,
+            attention=self.attention,
+        )
 
 
 @dataclass(frozen=True)

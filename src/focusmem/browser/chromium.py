@@ -1,4 +1,6 @@
-"""Chromium as a `Browser`: descriptions are grounded by the page's own names, and every call is bounded in time."""
+"""Chromium as a `Browser`: descriptions are grounded by the page's own names or by a model, and every call is bounded
+in time.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -9,22 +11,30 @@ from focusmem.browser.addresses import check_address, check_allowed, full_addres
 from focusmem.browser.base import BrowserLimits, Performed
 from focusmem.browser.chromium_process import CLOSE_S, ChromiumPool, ChromiumProcess
 from focusmem.browser.clock import Clock
-from focusmem.browser.grounding import find_control, find_field, not_found
+from focusmem.browser.grounder import Grounder
+from focusmem.browser.grounding import NameGrounder, find_field
 from focusmem.browser.keys import read_key, unknown_key
 from focusmem.browser.playwright_api import BrowserContext, PlaywrightError
 from focusmem.browser.tab import Tab
 from focusmem.errors import WorldError
 from focusmem.schemas.action import AnyAction, Click, Goto, PressKey, Scroll, Stop, Type, Wait
-from focusmem.schemas.observation import Observation
+from focusmem.schemas.observation import ControlInfo, Observation
 
 
 class ChromiumBrowser:
     """Every `open` gets a fresh context: no cookie, no storage and no window outlives an episode."""
 
     def __init__(
-        self, limits: BrowserLimits, allowed: Sequence[str], pool: ChromiumPool, *, owns_pool: bool = False
+        self,
+        limits: BrowserLimits,
+        allowed: Sequence[str],
+        pool: ChromiumPool,
+        *,
+        grounder: Grounder | None = None,
+        owns_pool: bool = False,
     ) -> None:
         self._limits, self._allowed = limits, check_allowed(allowed)
+        self._grounder = grounder or NameGrounder()
         self._pool, self._owns_pool = pool, owns_pool
         self._clock = Clock(limits)
         self._process: ChromiumProcess | None = None
@@ -32,9 +42,16 @@ class ChromiumBrowser:
         self._tab: Tab | None = None
 
     @classmethod
-    async def launch(cls, limits: BrowserLimits, allowed: Sequence[str], *, pool: ChromiumPool | None = None) -> Self:
+    async def launch(
+        cls,
+        limits: BrowserLimits,
+        allowed: Sequence[str],
+        *,
+        pool: ChromiumPool | None = None,
+        grounder: Grounder | None = None,
+    ) -> Self:
         """A browser that may visit these sites. Without a pool it has a process of its own, started at once."""
-        browser = cls(limits, allowed, pool or ChromiumPool(), owns_pool=pool is None)
+        browser = cls(limits, allowed, pool or ChromiumPool(), grounder=grounder, owns_pool=pool is None)
         try:
             await browser._pool.process(browser._allowed)
         except BaseException:
@@ -103,20 +120,31 @@ class ChromiumBrowser:
         return Performed()
 
     async def _click(self, tab: Tab, description: str) -> Performed:
-        control = find_control(description, (await tab.look()).controls)
-        if control is None:
-            return Performed(error=not_found(description))
-        await tab.click(*control.centre)
-        return Performed(control.centre)
+        place = await self._ground(tab, description)
+        if isinstance(place, str):
+            return Performed(error=place)
+        await tab.click(*place)
+        return Performed(place)
 
     async def _type(self, tab: Tab, text: str, description: str | None) -> Performed:
+        place = await self._field(tab, description)
+        if isinstance(place, str):
+            return Performed(error=place)
+        if place is not None:
+            await tab.click(*place)
+        return Performed(place, await tab.fill_focused(text))
+
+    async def _field(self, tab: Tab, description: str | None) -> tuple[int, int] | str | None:
+        """Where to click before typing, or why there is no field; None where one has the focus already."""
+        if description is not None:
+            return await self._ground(tab, description, is_field=True)
         look = await tab.look()
-        field = find_field(description, look.controls, has_focus=look.has_focus)
-        if isinstance(field, str):
-            return Performed(error=field)
-        if field is not None:
-            await tab.click(*field.centre)
-        return Performed(field.centre if field else None, await tab.fill_focused(text))
+        field = find_field(None, look.controls, has_focus=look.has_focus)
+        return field.centre if isinstance(field, ControlInfo) else field
+
+    async def _ground(self, tab: Tab, description: str, *, is_field: bool = False) -> tuple[int, int] | str:
+        found = await self._grounder.find(description, tab, is_field=is_field)
+        return found if isinstance(found, str) else found.pixel(self._limits.width, self._limits.height)
 
     async def _press(self, tab: Tab, text: str) -> Performed:
         key = read_key(text)
@@ -153,6 +181,9 @@ class ChromiumBrowser:
         except PlaywrightError as error:
             await self._leave(is_stuck=True)
             raise WorldError(f"{what} failed: {error.message.splitlines()[0]}") from error
+        except WorldError:  # a grounder that cannot go on; the browser itself is well
+            await self._leave()
+            raise
 
     async def _leave(self, *, is_stuck: bool = False) -> None:
         """Give up the episode's context. A process that is stuck is killed, unless others use it and it still obeys."""

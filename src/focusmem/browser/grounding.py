@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from focusmem.browser.grounder import Point, View
 from focusmem.schemas.observation import ControlInfo, ControlKind
 
 ALL_KINDS: Final[tuple[ControlKind, ...]] = ("link", "button", "field")
@@ -60,6 +61,17 @@ class Wording:
 
     def numbers(self) -> set[str]:
         return {word for word in self.words if any(letter.isdigit() for letter in word)}
+
+
+class NameGrounder:
+    """A `Grounder` that needs no model."""
+
+    async def find(self, description: str, view: View, *, is_field: bool = False) -> Point | str:
+        kinds: Sequence[ControlKind] = ("field",) if is_field else ALL_KINDS
+        control = find_control(description, await view.controls(), kinds)
+        if control is None:
+            return not_found(description, "No field" if is_field else "Nothing")
+        return Point(*control.centre, "pixels")
 
 
 def find_control(

@@ -153,6 +153,9 @@ class Tab:
         controls.sort(key=lambda control: (control.top, control.left))
         return Look(str(found["title"]), bool(found["hasFocus"]), tuple(controls))
 
+    async def controls(self) -> tuple[ControlInfo, ...]:
+        return (await self.look()).controls
+
     async def screenshot(self) -> Screenshot:
         # Not Playwright's own: it first waits for fonts, without end when one never comes.
         reply = await self._session.send("Page.captureScreenshot", {"format": "png"})

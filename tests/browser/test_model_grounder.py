@@ -1,0 +1,265 @@
+"""Grounding through a real endpoint on this machine, and with it through a real browser."""
+
+import asyncio
+import base64
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from browser.endpoints import ChatServer, completion
+from browser.sites import Site
+from factories import make_screenshot
+from focusmem.browser.base import BrowserLimits, Performed
+from focusmem.browser.chromium import ChromiumBrowser
+from focusmem.browser.endpoint import Endpoint, EndpointConfig
+from focusmem.browser.grounder import Point
+from focusmem.browser.model_grounder import ModelGrounder, parse_point
+from focusmem.errors import ConfigError, GroundingError, WorldError
+from focusmem.schemas import make_action
+
+SCREENSHOT = make_screenshot(1, width=640, height=480)
+
+
+class PictureOnly:
+    """A view whose controls nobody may ask for."""
+
+    async def screenshot(self):
+        return SCREENSHOT
+
+
+def grounder(server, **changes):
+    config = EndpointConfig(**{"url": server.url, "model": "eyes", "wait_s": 0.01} | changes)
+    return ModelGrounder(Endpoint(config))
+
+
+def find(server, description="the search box", **changes):
+    return asyncio.run(grounder(server, **changes).find(description, PictureOnly()))
+
+
+# Reading the reply.
+
+
+@pytest.mark.parametrize(
+    "reply", ["(512, 334)", "[512, 334]", "512, 334", "(512,334)", " ( 512 , 334 )\n", "(512.0, 334.000)"]
+)
+def test_one_pair_is_read_however_it_is_written(reply):
+    assert parse_point(reply, "per_mille") == Point(512, 334, "per_mille")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "", "I cannot find it.", "512", "(512 334)", "(512, 334", "(512, 334]", "(1, 2), (3, 4)", "(1, 2, 3)",
+        "(1, 2) (1, 2)", "The answer is (512, 334).", "(nan, 3)", "(inf, 3)", "(1e3, 3)", "(0x10, 3)", "(\u0661, 2)",
+        "(1, 2)(", "__import__('os'), 1", "(1234567, 3)",
+    ],
+)  # fmt: skip
+def test_anything_else_is_an_error_that_names_the_reply(reply):
+    with pytest.raises(GroundingError) as caught:
+        parse_point(reply, "per_mille")
+    assert repr(reply) in str(caught.value)
+
+
+@given(st.integers(-999, 1999), st.integers(-999, 1999))
+def test_written_and_read_is_the_same(x, y):
+    for form in ("({}, {})", "[{},{}]", "{}, {}"):
+        assert parse_point(form.format(x, y), "per_mille") == Point(x, y, "per_mille")
+
+
+@given(st.text(alphabet="0123456789.,-()[] \nen", max_size=16) | st.text(max_size=40))
+def test_any_text_is_a_point_or_an_error(text):
+    try:
+        point = parse_point(text, "per_mille")
+    except GroundingError:
+        return
+    assert isinstance(point.x, float)
+    assert text.count(",") == 1
+
+
+# Asking.
+
+
+def test_the_picture_comes_first_and_nothing_is_left_to_chance(monkeypatch):
+    monkeypatch.setenv("EYES_KEY", "secret")
+    with ChatServer(completion("(500, 250)")) as server:
+        found = find(server, "the blue lamp {{not a slot}}", key_variable="EYES_KEY")
+    assert found == Point(500, 250, "per_mille")
+    [asked] = server.asked
+    assert asked["model"] == "eyes"
+    assert asked["temperature"] == 0
+    [message] = asked["messages"]
+    picture, words = message["content"]
+    kind, _, data = picture["image_url"]["url"].partition(",")
+    assert (message["role"], picture["type"], words["type"]) == ("user", "image_url", "text")
+    assert kind == "data:image/png;base64"
+    assert base64.b64decode(data) == SCREENSHOT.png
+    assert "Description: the blue lamp {{not a slot}}\n" in words["text"]
+    assert words["text"].endswith("Answer:")
+    assert server.headers[0]["Authorization"] == "Bearer secret"
+
+
+@pytest.mark.parametrize("reply", ["(1200, 5)", "(5, -60)"])
+def test_a_point_far_outside_names_the_reply(reply):
+    with ChatServer(completion(reply)) as server, pytest.raises(GroundingError, match="far outside") as caught:
+        find(server)
+    assert repr(reply) in str(caught.value)
+
+
+def test_a_reply_that_was_cut_off_is_not_believed():
+    with ChatServer(completion("512, 33", "length")) as server, pytest.raises(GroundingError, match="cut off"):
+        find(server)
+
+
+@pytest.mark.parametrize("body", ["<html>", "{}", '{"choices": []}', '{"choices": [{"message": {"content": null}}]}'])
+def test_what_is_no_completion_is_shown(body):
+    with ChatServer((200, body)) as server, pytest.raises(GroundingError) as caught:
+        find(server)
+    assert repr(body)[:-1] in str(caught.value)
+
+
+@pytest.mark.parametrize("passing", [(503, "warming up"), (500, ""), (429, "slow down"), (None, "")])
+def test_what_may_pass_is_asked_again(passing):
+    with ChatServer(passing, passing, completion("(1, 2)")) as server:
+        assert find(server) == Point(1, 2, "per_mille")
+    assert len(server.asked) == 3
+
+
+def test_but_not_for_ever():
+    with ChatServer((503, "warming up")) as server, pytest.raises(GroundingError, match=r"503: 'warming up'.*3 times"):
+        find(server)
+    assert len(server.asked) == 3
+
+
+def test_a_request_that_is_wrong_is_not_repeated():
+    with ChatServer((400, "too many pixels" + 1000 * "!")) as server, pytest.raises(GroundingError) as caught:
+        find(server)
+    assert "400: 'too many pixels!!" in str(caught.value)
+    assert len(str(caught.value)) < 500
+    assert len(server.asked) == 1
+
+
+def test_a_wrong_key_or_address_is_the_users():
+    with ChatServer((404, "no such model")) as server, pytest.raises(ConfigError, match="404: 'no such model'"):
+        find(server)
+    assert len(server.asked) == 1
+
+
+def test_nothing_is_sent_elsewhere():
+    with ChatServer((307, "")) as server, pytest.raises(GroundingError, match="status 307"):
+        find(server)
+
+
+def test_a_server_that_is_not_there_is_named():
+    with ChatServer(completion("(1, 2)")) as server:
+        pass
+    with pytest.raises(GroundingError, match=r"127.0.0.1.* cannot be reached: .*refused"):
+        find(server, num_attempts=2)
+
+
+def test_a_slow_server_is_given_up_in_time():
+    with ChatServer(completion("(1, 2)"), delay_s=20) as server:
+        started = time.perf_counter()
+        with pytest.raises(GroundingError, match=r"timeout_s, 0\.2 s"):
+            find(server, timeout_s=0.2)
+        assert time.perf_counter() - started < 5
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "change", [{"url": "localhost:8000"}, {"url": "file:///etc"}, {"model": " "}, {"timeout_s": 0}, {"num_attempts": 0}]
+)
+def test_config_names_the_field(change):
+    with pytest.raises(ConfigError, match=next(iter(change))):
+        EndpointConfig(**{"url": "http://localhost/v1", "model": "eyes"} | change)
+
+
+def test_a_key_that_is_not_set_is_named(monkeypatch):
+    monkeypatch.delenv("EYES_KEY", raising=False)
+    with pytest.raises(ConfigError, match="EYES_KEY"):
+        Endpoint(EndpointConfig(url="http://localhost/v1", model="eyes", key_variable="EYES_KEY"))
+
+
+# In a browser.
+
+LIMITS = BrowserLimits(width=640, height=480, load_s=1.0, settle_s=0.0, wait_s=0.0)
+# Only the place on the screen tells what is what.
+PAGE = """<title>Start</title><style>* { position: absolute; margin: 0; } div { width: 320px; height: 480px; }</style>
+    <div onclick="document.title = 'left'" style="left: 0"></div>
+    <div onclick="document.title = 'right'" style="left: 320px"></div>
+    <input aria-label="x" style="left: 400px; top: 400px" oninput="document.title = this.value">"""
+
+
+@pytest.fixture(scope="module")
+def site():
+    with Site(blank=PAGE) as site:
+        yield site
+
+
+def visit(chromium, site, server, *actions):
+    async def whole():
+        browser = await ChromiumBrowser.launch(LIMITS, [site.host], pool=chromium.pool, grounder=grounder(server))
+        try:
+            await browser.open(f"{site.url}/blank")
+            seen = await browser.observe()
+            done = [await browser.perform(action) for action in actions]
+            return seen, done, (await browser.observe()).title
+        finally:
+            await browser.close()
+
+    return chromium.run(whole())
+
+
+@pytest.mark.browser
+def test_a_click_goes_where_the_model_points(chromium, site):
+    with ChatServer(completion("(501, 500)")) as server:
+        seen, done, title = visit(chromium, site, server, make_action("click", description="the right half"))
+    assert (done, title) == ([Performed((320, 240))], "right")
+    sent = server.asked[0]["messages"][0]["content"][0]["image_url"]["url"]
+    assert base64.b64decode(sent.partition(",")[2]) == seen.screenshot.png
+
+
+@pytest.mark.browser
+def test_a_point_past_the_edge_is_clicked_at_the_edge(chromium, site):
+    with ChatServer(completion("(1000, 1000)")) as server:
+        _, done, title = visit(chromium, site, server, make_action("click", description="the corner"))
+    assert (done, title) == ([Performed((639, 479))], "right")
+
+
+@pytest.mark.browser
+def test_text_goes_into_the_field_the_model_points_at(chromium, site):
+    action = make_action("type", text="blue mug", description="the box at the bottom")
+    with ChatServer(completion("(680, 855)")) as server:
+        _, done, title = visit(chromium, site, server, action)
+    assert (done, title) == ([Performed((435, 410))], "blue mug")
+
+
+@pytest.mark.browser
+def test_without_a_description_no_model_is_asked(chromium, site):
+    with ChatServer(completion("(0, 0)")) as server:
+        _, _, title = visit(chromium, site, server, make_action("type", text="red"))
+    assert (title, server.asked) == ("red", [])
+
+
+@pytest.mark.browser
+def test_a_model_that_talks_nonsense_ends_the_episode_and_the_next_one_begins_afresh(chromium, site):
+    click = make_action("click", description="the right half")
+
+    async def whole(server):
+        browser = await ChromiumBrowser.launch(LIMITS, [site.host], pool=chromium.pool, grounder=grounder(server))
+        try:
+            await browser.open(f"{site.url}/blank")
+            with pytest.raises(GroundingError, match="left of the lamp"):
+                await browser.perform(click)
+            with pytest.raises(WorldError, match="No page is open"):
+                await browser.observe()
+            await browser.open(f"{site.url}/blank")
+            return await browser.perform(click)
+        finally:
+            await browser.close()
+
+    with ChatServer(completion("left of the lamp"), completion("(900, 100)")) as server:
+        assert chromium.run(whole(server)) == Performed((576, 48))
+    assert json.dumps(server.asked[0]) == json.dumps(server.asked[1]), "the same page, looked at again"
