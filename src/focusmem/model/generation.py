@@ -75,6 +75,19 @@ def generate(
     return replies
 
 
+@torch.no_grad()
+def is_greedy(backbone: Backbone, rows: Sequence[Row], hidden_MD: Tensor, *, max_tokens: int = 8192) -> list[bool]:
+    """Whether each row's reply, end mark included, is what greedy decoding would give.
+
+    `hidden_MD` are the rows' `target_hidden`. A reply that was guessed is read in one pass, where saying it takes as
+    many passes as it has tokens.
+    """
+    chosen = torch.cat([backbone.logits(part_ND).argmax(dim=-1) for part_ND in torch.split(hidden_MD, max_tokens)])
+    targets = torch.tensor([token for row in rows for token in row.target_ids], device=chosen.device)
+    same = torch.split(chosen == targets, [len(row.target_ids) for row in rows])
+    return [bool(one.all()) for one in same]
+
+
 def _choose(logits_BV: Tensor, config: GenerationConfig, generators: Sequence[torch.Generator]) -> list[int]:
     if config.temperature == 0:
         return logits_BV.argmax(dim=-1).tolist()

@@ -15,6 +15,7 @@ import torch
 from focusmem.agent.prompt import NUM_RECENT
 from focusmem.errors import ConfigError
 from focusmem.evidence import CHUNK_EVENTS, episodic_items, working_items
+from focusmem.lab.answers import QUESTIONS, answer_to
 from focusmem.lab.corpus import Corpus
 from focusmem.lab.drawing import pixels_of, placeholder
 from focusmem.lab.experts import as_trajectory
@@ -94,6 +95,7 @@ class LabDecisions:
         self.config = config or LabDecisionsConfig()
         self.corpus = Corpus(world, chat, split=self.config.split, num_sites=NUM_SITES[self.config.split])
         self._views: dict[str, RolloutStep] = {}
+        self._sources: dict[str, tuple[Rollout, int, int]] = {}
         self.rollout = lru_cache(maxsize=4096)(self._make_rollout)
 
     @property
@@ -109,8 +111,8 @@ class LabDecisions:
         decisions = []
         for at in numbers:
             uses = []
-            for item, is_negative in self._evidence(rollout, at):
-                one = self._training_item(item)
+            for item, source, is_negative in self._evidence(rollout, at):
+                one = self._training_item(item, source)
                 place = list(items).index(one.digest) if one.digest in items else len(items)
                 items.setdefault(one.digest, one)
                 uses.append(ItemUse(place, item.rank, is_negative))
@@ -135,7 +137,8 @@ class LabDecisions:
 
     # What a memory would hold
 
-    def _evidence(self, rollout: Rollout, at: int) -> list[tuple[EvidenceItem, bool]]:
+    def _evidence(self, rollout: Rollout, at: int) -> list[tuple[EvidenceItem, Rollout, bool]]:
+        """Items, the episode each tells of, and whether it was put in to mislead."""
         found = [(place, score) for place, score in self.recall(rollout, at)][:NUM_EPISODIC]
         negative = self._negative(rollout, at)
         if negative is not None:  # in place of the last, so that there are never more than at acting
@@ -150,8 +153,11 @@ class LabDecisions:
             working = working_items(own.steps[:at], instruction=own.instruction, num_recent=NUM_RECENT)
             self._note_views(rollout.steps[:at])
         last = len(episodic) - 1
-        flagged = [(item, negative is not None and item.rank == last) for item in episodic]
-        return [*flagged, *((item, False) for item in working)]
+        flagged = [
+            (item, self.bank.rollouts[place], negative is not None and item.rank == last)
+            for item, (place, _) in zip(episodic, found, strict=True)
+        ]
+        return [*flagged, *((item, rollout, False) for item in working)]
 
     def _negative(self, rollout: Rollout, at: int) -> int | None:
         """A trajectory of another site of the same family: alike, and wrong."""
@@ -166,13 +172,22 @@ class LabDecisions:
         ]
         return rng.choice(others) if others else None
 
-    def _training_item(self, item: EvidenceItem) -> TrainingItem:
+    def _training_item(self, item: EvidenceItem, source: Rollout) -> TrainingItem:
         prompt = self.corpus.texts.serialise(item, {step.screenshot.sha256: _stand_in(step) for step in item.steps})
         name = item.trajectory_id or item.item_id
         made = TrainingItem(item_id=name, role=item.role, prompt=prompt)
+        start = item.rank * CHUNK_EVENTS if item.role == "working" else 0
+        self._sources[made.digest] = source, start, start + len(item.steps)
         if self.lessons is None or not self.is_taught(made):
             return made
         return replace(made, lesson=self.lessons.read(made.digest, name=name))
+
+    def with_guesses(self, item: TrainingItem) -> TrainingItem:
+        """The same with what the world itself would say about it: a good policy says it in the same words."""
+        rollout, start, stop = self._sources[item.digest]
+        steps = rollout.steps[start:stop]
+        guesses = {name: answer_to(self.world, name, rollout, steps) for name in QUESTIONS[item.role]}
+        return replace(item, guesses=guesses)
 
     @staticmethod
     def is_taught(item: TrainingItem) -> bool:

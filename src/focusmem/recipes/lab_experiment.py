@@ -47,7 +47,7 @@ class _TaughtOnly(Dataset[TrainingBatch]):
     """
 
     def __init__(
-        self, source: LabDecisions, store: LessonStore, *, num_workers: int = 0, num_trajectories: int = 8
+        self, source: LabDecisions, store: LessonStore, *, num_workers: int = 0, num_trajectories: int = 16
     ) -> None:
         self.source, self.store, self.size = source, store, num_trajectories
         self.num_batches = -(-source.num_trajectories // num_trajectories)
@@ -64,7 +64,9 @@ class _TaughtOnly(Dataset[TrainingBatch]):
         for one in range(number * self.size, min((number + 1) * self.size, self.source.num_trajectories)):
             whole = self.source.decisions(one, tuple(range(self.source.num_decisions(one))))
             items |= {item.digest: item for item in whole.items if self.source.is_taught(item)}
-        missing = [item for digest, item in items.items() if self.store.discarded(digest) is None]
+        missing = [
+            self.source.with_guesses(item) for digest, item in items.items() if self.store.discarded(digest) is None
+        ]
         return self.source.drawn(TrainingBatch(items=tuple(missing))) if missing else TrainingBatch()
 
 

@@ -1,7 +1,7 @@
 """What one step learns from: decisions, and the evidence items they share."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol, get_args
 
@@ -23,6 +23,8 @@ class TrainingItem:
     """The raw serialisation."""
     lesson: Lesson | None = None
     """What the teacher said about it; only stage A's content losses ask for it."""
+    guesses: Mapping[str, str] = field(default_factory=dict)
+    """What the teacher may be going to say, by question: it is faster to agree than to say it word by word."""
 
     def __post_init__(self) -> None:
         if self.role not in get_args(Role):

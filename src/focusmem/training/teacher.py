@@ -5,20 +5,24 @@ Paper, Appendix A.2 and B.2. None of this depends on trained weights, so it is d
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from focusmem.errors import ConfigError
 from focusmem.model.backbone import Backbone, VisionFeatures
-from focusmem.model.generation import GenerationConfig, generate
+from focusmem.model.generation import GenerationConfig, generate, is_greedy
 from focusmem.model.inputs import TokenRow, alike_in_length
 from focusmem.progress import Progress
 from focusmem.training.batch import TrainingBatch, TrainingData, TrainingItem
 from focusmem.training.lessons import Description, LessonStore
 from focusmem.training.pathway import Look, brought_along
 from focusmem.training.questions import DESCRIBE, SUBTYPES, Questions, problem_with
+
+_NUM_WRITERS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +60,10 @@ def lesson_store(folder: Path, backbone: Backbone, config: TeacherConfig | None 
 
 
 class Teacher:
+    """What was guessed is agreed to at once. The rest is said token by token, which takes as long for one reply as for
+    hundreds: so it waits until there is enough of it.
+    """
+
     def __init__(
         self, backbone: Backbone, folder: Path, config: TeacherConfig | None = None, *, look: Look | None = None
     ) -> None:
@@ -65,18 +73,22 @@ class Teacher:
 
     def prepare(self, data: TrainingData) -> TeacherCounts:
         """A lesson for every item of the data. Stopped and called again, it goes on with what is missing."""
-        counts, known = TeacherCounts(), set[str]()
+        counts, known, waiting = TeacherCounts(), set[str](), list[_Answers]()
         with Progress("teach", total=data.num_batches) as line:
             for number in range(data.num_batches):
                 batch = data.batch(number)
                 items = {item.digest: item for item in batch.items if item.digest not in known}
                 known |= items.keys()
-                self._teach(batch, list(items.values()), counts)
+                waiting += self._agree(batch, self._missing(list(items.values()), counts), counts)
+                is_last = number == data.num_batches - 1
+                if is_last or sum(one.num_waiting_tokens for one in waiting) >= self.config.max_batch_tokens:
+                    self._say(waiting, counts)
+                    waiting = []
                 num_discarded = counts.discarded.total()
                 line.step(note=f"{counts.num_made} made  {counts.num_found} found  {num_discarded} answers discarded")
         return counts
 
-    def _teach(self, batch: TrainingBatch, items: Sequence[TrainingItem], counts: TeacherCounts) -> None:
+    def _missing(self, items: Sequence[TrainingItem], counts: TeacherCounts) -> list[TrainingItem]:
         missing = []
         for item in items:
             discarded = self.store.discarded(item.digest)
@@ -85,57 +97,136 @@ class Teacher:
             else:
                 counts.num_found += 1
                 _count(counts, item, discarded)
-        if not missing:
-            return
-        rows = [self.backbone.tokenise(item.prompt, is_complete=True) for item in missing]
-        num_questions = 1 + max(map(len, SUBTYPES.values()))
-        max_tokens = self.config.max_batch_tokens // num_questions
-        seen = brought_along(batch.pixels, self.look, self.backbone)
-        # Padding is no matter here: a group costs as many passes as its longest answer has tokens.
-        lengths = [len(row.ids) for row in rows]
-        for group in alike_in_length(lengths, max_tokens=max_tokens, max_padding=max_tokens):
-            for item, discarded in self._teach_group([missing[number] for number in group], seen):
-                counts.num_made += 1
-                _count(counts, item, discarded)
+        return missing
 
     @torch.no_grad()
-    def _teach_group(
-        self, items: Sequence[TrainingItem], seen: Mapping[str, VisionFeatures]
-    ) -> list[tuple[TrainingItem, dict[str, str]]]:
-        """Ask all questions about some items at once and store what came out; returns what was wrong with answers."""
-        asked = [(item, name) for item in items for name in (DESCRIBE, *SUBTYPES[item.role])]
-        questions = self.store.questions
-        rows = [self.backbone.tokenise(questions.ask_about(item.prompt, name)) for item, name in asked]
-        config = GenerationConfig(max_new_tokens=self.config.max_new_tokens)
-        replies = generate(self.backbone, self.backbone.embed(rows, seen=seen), config)
-        described = [
-            self._with_reply(row, reply)
-            for (_, name), row, reply in zip(asked, rows, replies, strict=True)
-            if name == DESCRIBE
+    def _agree(self, batch: TrainingBatch, items: Sequence[TrainingItem], counts: TeacherCounts) -> list["_Answers"]:
+        """Store the lessons of items that were guessed all right; returns the others."""
+        if not items:
+            return []
+        seen = brought_along(batch.pixels, self.look, self.backbone)
+        answers = [self._asked(item, seen) for item in items]
+        guessed = [
+            (one, name, self._with_reply(one.rows[name], ids))
+            for one in answers
+            for name, ids in self._guesses(one.item).items()
         ]
-        embedded = self.backbone.embed(described, seen=seen)
-        hidden_MD = self.backbone.target_hidden(embedded)
-        hidden = torch.split(hidden_MD, [row.num_target for row in described])
-        answers: dict[str, dict[str, str]] = {item.digest: {} for item in items}
-        for (item, name), reply in zip(asked, replies, strict=True):
-            answers[item.digest][name] = self.backbone.text_of(reply).strip()
-        done = []
-        for item, row, states_MD in zip(items, embedded, hidden, strict=True):
-            own = answers[item.digest]
-            text = own.pop(DESCRIBE).replace("\0", "")  # for people; what is learnt from are the ids
-            description = Description(questions.ask(DESCRIBE), text, row.target_ids, states_MD)
-            problems = {name: problem_with(name, text) for name, text in own.items()}
-            discarded = {name: problem for name, problem in problems.items() if problem is not None}
-            targets = {name: text for name, text in own.items() if name not in discarded}
-            self.store.write(item.digest, description, targets=targets, discarded=discarded)
-            done.append((item, discarded))
-        return done
+        lengths = [len(row.ids) for _, _, row in guessed]
+        for group in alike_in_length(lengths, max_tokens=self.config.max_batch_tokens):
+            some = [guessed[place] for place in group]
+            embedded = self.backbone.embed([row for _, _, row in some], seen=seen)
+            hidden_MD = self.backbone.target_hidden(embedded)
+            states = torch.split(hidden_MD, [row.num_target for _, _, row in some])
+            for (one, name, row), states_MD, is_right in zip(
+                some, states, is_greedy(self.backbone, embedded, hidden_MD), strict=True
+            ):
+                if is_right:
+                    one.take(name, row, states_MD)
+        self._keep([one for one in answers if not one.waiting], counts)
+        return [one.apart() for one in answers if one.waiting]
+
+    @torch.no_grad()
+    def _say(self, answers: Sequence["_Answers"], counts: TeacherCounts) -> None:
+        """Let the policy say what is still missing; descriptions are then read once more for their states."""
+        config = GenerationConfig(max_new_tokens=self.config.max_new_tokens)
+        asked = [(one, name) for one in answers for name in one.waiting]
+        lengths = [len(one.rows[name].ids) for one, name in asked]
+        max_tokens = self.config.max_batch_tokens
+        # Padding is no matter here: a group costs as many passes as its longest answer has tokens.
+        for group in alike_in_length(lengths, max_tokens=max_tokens, max_padding=max_tokens):
+            some = [asked[place] for place in group]
+            seen = {digest: features for one, _ in some for digest, features in one.seen.items()}
+            rows = [one.rows[name] for one, name in some]
+            replies = generate(self.backbone, self.backbone.embed(rows, seen=seen), config)
+            full = [self._with_reply(row, ids) for row, ids in zip(rows, replies, strict=True)]
+            described = [place for place, (_, name) in enumerate(some) if name == DESCRIBE]
+            states: dict[int, Tensor] = {}
+            if described:
+                embedded = self.backbone.embed([full[place] for place in described], seen=seen)
+                hidden_MD = self.backbone.target_hidden(embedded)
+                sizes = [full[place].num_target for place in described]
+                states = dict(zip(described, torch.split(hidden_MD, sizes), strict=True))
+            for place, (one, name) in enumerate(some):
+                one.take(name, full[place], states.get(place))
+        self._keep(answers, counts)
+
+    def _asked(self, item: TrainingItem, seen: Mapping[str, VisionFeatures]) -> "_Answers":
+        """An item with all that is to be asked about it, and what is seen in it."""
+        questions = self.store.questions
+        rows = {
+            name: self.backbone.tokenise(questions.ask_about(item.prompt, name))
+            for name in (DESCRIBE, *SUBTYPES[item.role])
+        }
+        own = {picture.digest for picture in rows[DESCRIBE].pictures}
+        return _Answers(item, rows, {digest: seen[digest] for digest in own & seen.keys()}, list(rows))
+
+    def _guesses(self, item: TrainingItem) -> dict[str, Sequence[int]]:
+        ids = {
+            name: self.backbone.chat.encode(item.guesses[name])
+            for name in (DESCRIBE, *SUBTYPES[item.role])
+            if name in item.guesses
+        }
+        return {name: own for name, own in ids.items() if 0 < len(own) < self.config.max_new_tokens}
 
     def _with_reply(self, row: TokenRow, reply: Sequence[int]) -> TokenRow:
-        """A question with its generated answer, ended where the policy ended it."""
+        """A question with its answer, and the end mark where the policy came to it."""
         was_cut = len(reply) == self.config.max_new_tokens
         ids = (*reply, *(() if was_cut else (self.backbone.special["<|im_end|>"],)))
         return TokenRow((*row.ids, *ids), row.pictures, num_target=len(ids))
+
+    def _keep(self, answers: Sequence["_Answers"], counts: TeacherCounts) -> None:
+        """Store whole lessons."""
+        with ThreadPoolExecutor(_NUM_WRITERS) as pool:  # each waits for the disk
+            for one, discarded in zip(answers, pool.map(self._store, answers), strict=True):
+                counts.num_made += 1
+                _count(counts, one.item, discarded)
+
+    def _store(self, one: "_Answers") -> dict[str, str]:
+        """Write a lesson; returns what was wrong with answers that are left out of it."""
+        texts = {name: self.backbone.text_of(ids).strip() for name, ids in one.said.items()}
+        text = texts.pop(DESCRIBE).replace("\0", "")  # for people; what is learnt from are the ids
+        assert one.states_MD is not None, "a description comes with its states"
+        description = Description(self.store.questions.ask(DESCRIBE), text, one.said[DESCRIBE], one.states_MD)
+        problems = {name: problem_with(name, text) for name, text in texts.items()}
+        discarded = {name: problem for name, problem in problems.items() if problem is not None}
+        targets = {name: text for name, text in texts.items() if name not in discarded}
+        self.store.write(one.item.digest, description, targets=targets, discarded=discarded)
+        return discarded
+
+
+@dataclass
+class _Answers:
+    """What is asked about one item, and what has been said."""
+
+    item: TrainingItem
+    rows: dict[str, TokenRow]
+    """The questions, each behind the raw item."""
+    seen: dict[str, VisionFeatures]
+    waiting: list[str]
+    """Questions without an answer."""
+    said: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Tokens of the answers, with the end mark unless the limit cut them off."""
+    states_MD: Tensor | None = None
+    """From which each token of the description is predicted."""
+
+    @property
+    def num_waiting_tokens(self) -> int:
+        return sum(len(self.rows[name].ids) for name in self.waiting)
+
+    def apart(self) -> "_Answers":
+        """The same with features of its own: a view of one picture keeps those of a whole batch alive."""
+        copies = {
+            digest: VisionFeatures(one.main_VD.clone(), one.deep_LVD.clone(), one.grid)
+            for digest, one in self.seen.items()
+        }
+        return replace(self, seen=copies)
+
+    def take(self, name: str, row: TokenRow, states_MD: Tensor | None) -> None:
+        self.waiting.remove(name)
+        self.said[name] = tuple(row.ids[len(row.ids) - row.num_target :])
+        if name == DESCRIBE:
+            assert states_MD is not None, "a description comes with its states"
+            self.states_MD = states_MD.cpu()
 
 
 def _count(counts: TeacherCounts, item: TrainingItem, discarded: Mapping[str, str]) -> None:
