@@ -12,6 +12,7 @@ FocusmemError
 |-- PolicyError          the policy's: kept in the step and shown to the policy
 |   `-- UnreadableActionError
 `-- WorldError           the world's: the episode counts as an error, not a failure
+    `-- BlockedError         a site refused the agent: counted apart
 
 What is ours (a bug) is a plain exception with its traceback.
 """
@@ -63,4 +64,8 @@ class UnreadableActionError(PolicyError):
 
 
 class WorldError(FocusmemError):
+    pass
+
+
+class BlockedError(WorldError):
     pass
