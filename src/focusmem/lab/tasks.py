@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 from focusmem.lab.pages import FACT_NAMES, listed
 from focusmem.lab.session import HOST, ORIGIN
@@ -86,6 +86,12 @@ def make_task(world: World, site_id: str, kind: str, use: Use, number: int) -> L
     return LabTask(
         task, kind, use, draft.entries, draft.fact, category=draft.category, material=draft.material, order=draft.order
     )
+
+
+def task_of(world: World, task_id: str) -> LabTask:
+    """The task of this name; its name says all that it is made from."""
+    site_id, kind, use, number = task_id.split(".")
+    return make_task(world, site_id, kind, cast(Use, use), int(number))
 
 
 NUM_SITES = {"p": 4000, "m": 400, "v": 60, "e": 60}
