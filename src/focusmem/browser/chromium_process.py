@@ -20,7 +20,7 @@ from typing import Final, Self
 
 from focusmem.browser.addresses import is_numeric
 from focusmem.browser.playwright_api import Browser, BrowserContext, Playwright, PlaywrightError, async_playwright
-from focusmem.errors import UserError
+from focusmem.errors import UserError, WorldError
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,11 @@ class ChromiumProcess:
             if isinstance(error, PlaywrightError):
                 raise UserError(_why_not_started(error)) from error
             raise
-        pid, folders = await _identity(browser)
+        try:
+            pid, folders = await _identity(browser)
+        except PlaywrightError as error:
+            shutil.rmtree(artifacts, ignore_errors=True)
+            raise WorldError(f"Chromium died while it started: {error.message.splitlines()[0]}") from error
         return cls(browser, pid, [artifacts, *folders], allowed)
 
     @property
