@@ -1,5 +1,6 @@
 import asyncio
 import threading
+from datetime import UTC, datetime
 
 import pytest
 
@@ -9,7 +10,7 @@ from focusmem.errors import ConfigError, WorldError
 from focusmem.evaluation.run_store import RunStore, folder_name
 from focusmem.evaluation.runner import Runner, RunnerConfig
 from focusmem.files import is_safe_name
-from focusmem.schemas import load_trajectory
+from focusmem.schemas import Environment, Run, load_trajectory, parse_record
 
 RIGHT, WRONG, WAIT = say("stop", answer="yes"), say("stop", answer="no"), say("wait")
 
@@ -126,6 +127,29 @@ def test_a_task_may_be_called_anything(tmp_path):
     episodes, _ = run(tmp_path, {"shop/1": [RIGHT], "../escape": [RIGHT]})
     assert len(episodes) == 2
     assert {path.parent for path in tmp_path.rglob("episode.json")} <= set((tmp_path / "episodes").iterdir())
+
+
+def test_what_a_killed_run_had_half_written_is_cleared_away(tmp_path):
+    now = datetime.now(UTC)
+    record = Run(run_id="run", command=(), status="running", config={}, environment=Environment(), started_at=now)
+    half = tmp_path / "episodes" / "one" / ".trajectory.0123456789ab.partial"
+    half.mkdir(parents=True)
+    (half / "trajectory.json").write_text("{")
+    (tmp_path / "episodes" / "one" / ".episode.json.0123456789ab.partial").write_text("{")
+    RunStore(tmp_path).begin(record, {"one": None})
+    assert list((tmp_path / "episodes" / "one").iterdir()) == []
+    episodes, _ = run(tmp_path, {"one": [RIGHT]})
+    assert episodes["one"].outcome == "success"
+
+
+def test_a_run_says_how_it_ended(tmp_path):
+    store, now = RunStore(tmp_path), datetime.now(UTC)
+    record = Run(run_id="run", command=(), status="running", config={}, environment=Environment(), started_at=now)
+    for problem, status in ((None, "finished"), ("ZeroDivisionError: ", "failed")):
+        store.begin(record, {})
+        store.end(record, problem)
+        found = parse_record(Run, (tmp_path / "run.json").read_bytes(), "run.json")
+        assert (found.status, found.error) == (status, problem)
 
 
 @pytest.mark.parametrize("values", [{"num_parallel": 0}, {"episode_s": 0.0}])

@@ -15,7 +15,7 @@ from typing import Any
 
 from focusmem.agent.live_episode import LiveEpisode
 from focusmem.errors import ConfigError, RecordError, StorageError
-from focusmem.files import is_safe_name, read_plain_file, sha256_hex, write_whole
+from focusmem.files import is_safe_name, read_plain_file, remove_folder, sha256_hex, write_whole
 from focusmem.schemas import Episode, Outcome, Run, Task, Trajectory, dump_record, parse_record, save_trajectory
 from focusmem.schemas.record import MAX_DOCUMENT_BYTES, STRICT_DECODER
 
@@ -37,6 +37,7 @@ class RunStore:
                 f"{self.folder} holds a run with another config, policy, memory or embedder; choose another --out, "
                 "or delete it."
             )
+        self._clear_remains()
         write_whole(path, json.dumps(run.config, indent=2).encode())
         tasks = [{"task_id": task_id, "kind": kind} for task_id, kind in kind_of.items()]
         write_whole(self.folder / "tasks.json", json.dumps(tasks, indent=1).encode())
@@ -78,6 +79,13 @@ class RunStore:
             seconds=live.seconds,
         )
         write_whole(place / "episode.json", dump_record(episode))
+
+    def _clear_remains(self) -> None:
+        """What a run that was killed had half written, under the hidden names that `files` gives such things."""
+        for pattern in (".*", "episodes/.*", "episodes/*/.*", "recalled/.*"):
+            for path in self.folder.glob(pattern):
+                if path.suffix in (".partial", ".old"):
+                    remove_folder(path)
 
     def place(self, task_id: str) -> Path:
         return self.folder / "episodes" / folder_name(task_id)

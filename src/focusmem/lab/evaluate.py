@@ -9,7 +9,7 @@ latent     the same as latent blocks, together with the expired history; a run s
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -20,17 +20,15 @@ import torch
 
 from focusmem.agent.live_episode import LiveEpisode
 from focusmem.agent.memory import AgentMemory
-from focusmem.browser.base import Browser
 from focusmem.errors import ConfigError
 from focusmem.evaluation import metrics
 from focusmem.evaluation.run_store import RunStore
 from focusmem.evaluation.runner import Runner, RunnerConfig
+from focusmem.lab.browsers import BrowserKind, lab_browsers
 from focusmem.lab.minds import Asking, LatentMind, RawMind
-from focusmem.lab.raster_browser import RasterBrowser
 from focusmem.lab.recall import LabRecall
 from focusmem.lab.rollout import iter_tasks
-from focusmem.lab.served_browser import ServedBrowser
-from focusmem.lab.tasks import is_right
+from focusmem.lab.tasks import judge
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.progress import Progress
@@ -38,7 +36,6 @@ from focusmem.schemas import Run, Task, save_trajectory
 from focusmem.schemas.environment import collect_environment
 
 MemoryKind = Literal["none", "notes", "replay", "retrieved", "latent"]
-BrowserKind = Literal["raster", "chromium"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,33 +173,6 @@ class Evaluation:
             if self.recall is not None and not place.exists():
                 stored = self.recall.bank.trajectories[self.recall.bank.place_of[str(name)]]
                 save_trajectory(place, stored.trajectory, stored.screenshots)
-
-
-async def lab_browsers(world: World, kind: BrowserKind, stack: AsyncExitStack) -> Callable[[Task], Awaitable[Browser]]:
-    """A way to get browsers that see the world; they live until the stack is closed."""
-    if kind == "raster":
-
-        async def raster(task: Task) -> Browser:
-            return RasterBrowser(world)
-
-        return raster
-    # Imported here: the raster needs neither Playwright nor a browser.
-    from focusmem.browser.chromium import ChromiumBrowser
-    from focusmem.browser.chromium_process import ChromiumPool
-    from focusmem.lab.server import LAB_LIMITS, LabServer
-
-    server = stack.enter_context(LabServer(world))
-    pool = await stack.enter_async_context(ChromiumPool(max_users=1))
-
-    async def chromium(task: Task) -> Browser:
-        browser = await ChromiumBrowser.launch(LAB_LIMITS, [server.host], pool=pool)
-        return ServedBrowser(browser, server.url.removesuffix("/"))
-
-    return chromium
-
-
-def judge(task: Task, answer: str) -> bool:
-    return is_right(answer, task.answer or "")
 
 
 def summarise(folder: Path) -> dict[str, Any]:

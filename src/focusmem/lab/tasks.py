@@ -98,6 +98,10 @@ NUM_SITES = {"p": 4000, "m": 400, "v": 60, "e": 60}
 """How many sites of each split tasks are drawn from."""
 
 
+def judge(task: Task, answer: str) -> bool:
+    return is_right(answer, task.answer or "")
+
+
 def is_right(answer: str, gold: str) -> bool:
     """Equal up to case, spaces and punctuation at the ends."""
     return _plain(answer) == _plain(gold)
