@@ -23,7 +23,7 @@ from focusmem.schemas import check_trajectory, load_trajectory
 
 pytestmark = pytest.mark.browser
 
-LIMITS = BrowserLimits(width=640, height=480, load_s=0.5, settle_s=0.0, wait_s=0.0, action_s=6.0)
+LIMITS = BrowserLimits(width=640, height=480, load_s=0.5, settle_s=0.0, wait_s=0.0, action_s=5.0)
 YES, HOME, SECOND = say("stop", answer="yes"), say("goto", url="/"), say("click", description="Second page")
 
 

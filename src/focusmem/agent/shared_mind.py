@@ -32,7 +32,7 @@ class SharedMind:
     its own. A lot that everybody has given up on is left to itself, with its thread, and the next gets a new one.
     """
 
-    def __init__(self, mind: Mind, *, max_together: int = 16, patience_s: float = 0.5) -> None:
+    def __init__(self, mind: Mind, *, max_together: int = 16, patience_s: float = 1.0) -> None:
         if max_together < 1:
             raise ConfigError(f"max_together is {max_together}; it must be at least 1.")
         self.mind, self.max_together, self.patience_s = mind, max_together, patience_s

@@ -27,8 +27,7 @@ def compare(
         return
     rows = [_row(kind, one) for kind, one in [*found["by_kind"].items(), ("all", found)]]
     title = f"{found['first']['memory']} ({run}) against {found['second']['memory']} ({other})"
-    columns = ("kind", "tasks", "success", "against", "difference", "won alone", "against", "steps", "against")
-    print_table(printable(title), columns, rows)
+    print_table(printable(title), ("kind", "tasks", "success", "difference", "won alone", "steps"), rows)
     low, high = found["success_difference_interval"]
     typer.echo(f"Success differs by {found['success_difference']:+.1%} (95 % interval {low:+.1%} to {high:+.1%}).")
     if found["steps_difference_interval"] is not None:
@@ -46,10 +45,8 @@ def _row(kind: str, one: dict[str, Any]) -> tuple[str, ...]:
     return (
         kind,
         str(one["num_pairs"]),
-        f"{first:.1%}",
-        f"{second:.1%}",
-        f"{one['success_difference']:+.1%} ({low:+.1%} to {high:+.1%})",
-        str(one["num_only_first_won"]),
-        str(one["num_only_second_won"]),
-        *(f"{steps:.1f}" for steps in one["mean_steps"]),
+        f"{first:.0%} / {second:.0%}",
+        f"{one['success_difference']:+.0%} ({low:+.0%} to {high:+.0%})",
+        f"{one['num_only_first_won']} / {one['num_only_second_won']}",
+        " / ".join(f"{steps:.1f}" for steps in one["mean_steps"]),
     )

@@ -25,7 +25,7 @@ class RunnerConfig:
     """Where the trajectories come from, as a bank would say."""
     num_parallel: int = 16
     """Episodes that go on side by side, and the most that the mind is asked about at once."""
-    patience_s: float = 0.5
+    patience_s: float = 1.0
     """How long a question waits for others, to be answered with them."""
     episode_s: float = 1800.0
     """An episode that takes longer is ended together with its browser, whatever hangs, and counts as an error."""
