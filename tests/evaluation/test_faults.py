@@ -6,11 +6,10 @@ import asyncio
 import os
 import signal
 import time
-from contextlib import suppress
 
 import pytest
 
-from browser.fixtures import descendants
+from browser.fixtures import descendants, is_gone
 from browser.sites import Site
 from evaluation.minds import ScriptedMind, make_task, say
 from focusmem.browser.base import BrowserLimits
@@ -64,17 +63,6 @@ class FaultyWorld:
         store = RunStore(folder)
         asyncio.run(whole())
         return store, {one.task.task_id: one for one in store.episodes(list(scripts))}
-
-
-def is_gone(pid):
-    """Whether nothing runs under this number; a moment is allowed for it to end."""
-    for _ in range(100):
-        with suppress(ProcessLookupError):
-            os.kill(pid, 0)
-            time.sleep(0.05)
-            continue
-        return True
-    return False
 
 
 @pytest.fixture(scope="module")

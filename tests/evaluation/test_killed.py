@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from browser.fixtures import descendants
+from browser.fixtures import descendants, is_gone
 from evaluation.expert_run import expert_run
-from evaluation.test_faults import is_gone
 
 TIMES = ("mean_task_s", "mean_step_s")
 ROOT = Path(__file__).parents[2]

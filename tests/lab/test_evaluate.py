@@ -127,6 +127,16 @@ def test_a_folder_of_another_run_is_not_mixed_up(policy, tmp_path):
         run_scripted(policy, small(num_tasks=1, seed=5), tmp_path)
 
 
+def test_a_run_of_earlier_times_lacks_settings_and_can_be_gone_on_with(policy, tmp_path):
+    run_scripted(policy, small(num_tasks=1), tmp_path)
+    path = tmp_path / "config.json"
+    values = json.loads(path.read_text())
+    del values["episode_s"]
+    path.write_text(json.dumps(values))
+    assert run_scripted(policy, small(num_tasks=1), tmp_path)["num_tasks"] == 1
+    assert json.loads((tmp_path / "run.json").read_text())["status"] == "finished"
+
+
 def test_the_demonstration_is_of_the_same_site_and_tells_what_is_needed(policy, tmp_path):
     from focusmem.lab.rollout import iter_tasks
 
@@ -193,8 +203,8 @@ def test_the_same_episodes_in_chromium(policy, tmp_path):
     run_scripted(policy, small(num_tasks=3), tmp_path / "raster")
     for folder in (tmp_path / "raster" / "episodes").iterdir():
         ours, theirs = (load_episode(tmp_path / kind, folder.name) for kind in ("raster", "chromium"))
-        assert [(step.action, step.click_point, step.error) for step in ours.steps] == [
-            (step.action, step.click_point, step.error) for step in theirs.steps
+        assert [(step.action, step.click_point, step.error, step.url) for step in ours.steps] == [
+            (step.action, step.click_point, step.error, step.url) for step in theirs.steps
         ]
 
 
