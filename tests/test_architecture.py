@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "agent": {"browser", "bank", "evidence", "model", "baselines"},
     "evaluation": {"browser", "agent", "judges", "benchmarks"},
     "diagnostics": {"bank", "evidence", "model", "agent", "evaluation"},
-    "lab": {"browser", "bank", "evidence", "model", "agent", "clients"},
+    "lab": {"browser", "bank", "evidence", "model", "agent", "evaluation", "clients"},
     "serving": {"model", "bank", "evidence"},
 }
 EVERYTHING = {"recipes", "cli"}
@@ -40,7 +40,7 @@ LIGHT_PACKAGES = {
     "accelerate", "matplotlib", "numpy", "PIL", "pydantic", "pydantic_core", "rich", "safetensors", "tokenizers",
     "torch", "typer",
 }  # fmt: skip
-ROOMS_ON_THE_GPU_HOST = {"schemas", "evidence", "model", "training", "lab"}
+ROOMS_ON_THE_GPU_HOST = {"schemas", "evidence", "model", "training", "agent", "evaluation", "lab"}
 TORCH_ROOMS = {"model", "training", "diagnostics", "lab", "recipes", "cli"}
 TORCH_FILES = {"bank/embedder.py", "agent/api.py"}
 TRITON_FILES = {"model/ragged_attention.py"}

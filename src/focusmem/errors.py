@@ -12,6 +12,7 @@ FocusmemError
 |-- PolicyError          the policy's: kept in the step and shown to the policy
 |   `-- UnreadableActionError
 `-- WorldError           the world's: the episode counts as an error, not a failure
+    |-- BlockedError         a site refused the agent: counted apart
     `-- GroundingError       whatever finds elements on a page cannot be reached or talks nonsense
 
 What is ours (a bug) is a plain exception with its traceback.
@@ -64,6 +65,10 @@ class UnreadableActionError(PolicyError):
 
 
 class WorldError(FocusmemError):
+    pass
+
+
+class BlockedError(WorldError):
     pass
 
 

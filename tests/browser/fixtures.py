@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import time
 from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -56,3 +58,14 @@ def descendants(ancestor: int = os.getpid()) -> set[int]:
         new = {child for child, parent in parents.items() if parent in new} - found
         found |= new
     return found
+
+
+def is_gone(pid: int) -> bool:
+    """Whether nothing runs under this number; a moment is allowed for it to end."""
+    for _ in range(100):
+        with suppress(ProcessLookupError):
+            os.kill(pid, 0)
+            time.sleep(0.05)
+            continue
+        return True
+    return False

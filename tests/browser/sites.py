@@ -58,7 +58,8 @@ PAGES = {
 
 
 class Site:
-    """Serves the pages above, and `/redirect?<address>`, `/never`, `/file`, `/nothing`; notes what was asked for."""
+    """Serves the pages above, and `/redirect?<address>`, `/never`, `/file`, `/nothing`, three ways to refuse a visitor
+    (`/refused`, `/too-many`, `/puzzle`); notes what was asked for."""
 
     def __init__(self, **pages: str) -> None:
         self.pages = PAGES | {f"/{name}": page for name, page in pages.items()}
@@ -87,6 +88,13 @@ class Site:
                 self.closing.wait(60)
             case "/redirect":
                 _send(request, 302, {"Location": unquote(split.query)}, "")
+            case "/refused":
+                _send(request, 403, {"Content-Type": "text/html"}, "<title>Forbidden</title>")
+            case "/too-many":
+                _send(request, 429, {"Content-Type": "text/html"}, "<title>Slow down</title>")
+            case "/puzzle":
+                headers = {"Content-Type": "text/html", "cf-mitigated": "challenge"}
+                _send(request, 403, headers, "<title>Are you a person?</title>")
             case "/nothing":
                 _send(request, 204, {}, "")
             case "/file":

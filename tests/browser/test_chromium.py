@@ -15,7 +15,7 @@ from browser.sites import Site
 from focusmem.browser.base import BrowserLimits, Performed
 from focusmem.browser.chromium import ChromiumBrowser
 from focusmem.browser.chromium_process import ChromiumPool
-from focusmem.errors import UserError, WorldError
+from focusmem.errors import BlockedError, UserError, WorldError
 from focusmem.schemas import make_action
 
 pytestmark = pytest.mark.browser
@@ -375,6 +375,48 @@ def test_a_page_that_is_never_complete_is_looked_at_as_it_is(visit):
     assert (
         visit("/slow-picture", work, BrowserLimits(width=640, height=480, load_s=0.2, settle_s=0, wait_s=0)) == "Second"
     )
+
+
+@pytest.mark.parametrize("path", ["/refused", "/too-many", "/puzzle"])
+def test_a_site_that_refuses_the_agent_at_once(visit, path):
+    with pytest.raises(BlockedError, match="was refused: HTTP 4"):
+        visit(path, lambda browser: browser.observe())
+
+
+@pytest.mark.parametrize(("path", "is_shut_out"), [("/too-many", True), ("/puzzle", True), ("/refused", False)])
+def test_a_site_that_refuses_later_on(visit, path, is_shut_out):
+    """One page may be forbidden to everyone, and the policy can go on from there."""
+
+    async def work(browser):
+        if is_shut_out:
+            with pytest.raises(BlockedError):
+                await do(browser, "goto", url=path)
+            return None
+        await do(browser, "goto", url=path)
+        assert await title(browser) == "Forbidden"
+        await do(browser, "goto", url="/second")
+        return await title(browser)
+
+    assert visit("/", work) == (None if is_shut_out else "Second")
+
+
+def test_episodes_that_do_not_share_a_process(site):
+    async def work():
+        async with ChromiumPool(max_users=1) as pool:
+            one, other = [await ChromiumBrowser.launch(LIMITS, [site.host], pool=pool) for _ in range(2)]
+            await one.open(f"{site.url}/")
+            await other.open(f"{site.url}/second")
+            used = one._process, other._process
+            os.kill(one._process._pid, signal.SIGKILL)
+            with pytest.raises(WorldError):
+                await one.observe()
+            found = await title(other)
+            await other.abandon()
+            third = await ChromiumBrowser.launch(LIMITS, [site.host], pool=pool)
+            await third.open(f"{site.url}/")
+            return used[0] is not used[1], found, used[1].is_alive, await title(third)
+
+    assert asyncio.run(work()) == (True, "Second", False, "Home")
 
 
 @asynccontextmanager

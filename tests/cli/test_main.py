@@ -44,6 +44,7 @@ def test_help_answers_in_under_half_a_second():
         ["lab", "pretrain"],
         ["lab", "evaluate"],
         ["report"],
+        ["compare"],
     ],
 )
 def test_every_help_opens_with_a_line_to_paste(words):

@@ -145,7 +145,7 @@ def test_the_guard_removes_what_shares_the_wording(world):
     recall = LabRecall.build(bank, ByName({f"v-{number}" for number in range(60)}))
     task = bank.rollouts[0].task
     recall.embedder.current = task.site_id
-    [hits] = recall.find([moment_of(bank.rollouts[0], 0)], [task], top=len(bank.rollouts))
+    [hits] = recall.find([moment_of(bank.rollouts[0], 0)], [task.task], top=len(bank.rollouts))
     assert task.task.task_id not in {hit.trajectory_id for hit in hits.hits}
     assert hits.removed.num_by_key["task"] == 1
     assert hits.removed.num_by_key["template"] >= 1

@@ -1,18 +1,19 @@
 import copy
 import json
 import random
+import signal
 from itertools import islice, pairwise
 
 import pytest
 import torch
 
+from focusmem.agent.live_episode import LiveEpisode
 from focusmem.agent.memory import AgentMemory, MemoryUse
 from focusmem.bank.embedder import QwenEmbedder
 from focusmem.errors import ConfigError, WorldError
 from focusmem.lab.answers import experience
 from focusmem.lab.corpus import Corpus
 from focusmem.lab.embedder import READING
-from focusmem.lab.episodes import LabEpisode
 from focusmem.lab.evaluate import EvaluateConfig, Evaluation, evaluate, summarise
 from focusmem.lab.minds import Asking
 from focusmem.lab.policy import new_policy, train_tokenizer
@@ -84,15 +85,16 @@ def run_scripted(policy, config, folder, *, stop_after=None):
     scripted.tasks = [next(drawn) for _ in range(config.num_tasks)]
     evaluation.mind.answer = scripted
     if stop_after is not None:
-        store, num = evaluation._store, [0]
+        save, num = evaluation.store.save, [0]
 
-        def counted(episode):
-            if num[0] == stop_after:
-                raise KeyboardInterrupt
+        def counted(*arguments, **settings):
             num[0] += 1
-            store(episode)
+            if num[0] > stop_after:
+                signal.raise_signal(signal.SIGINT)
+            else:
+                save(*arguments, **settings)
 
-        evaluation._store = counted
+        evaluation.store.save = counted
     evaluation.run()
     return summarise(folder)
 
@@ -107,7 +109,7 @@ def test_a_policy_that_acts_like_the_expert_wins_and_leaves_whole_trajectories(p
         assert load_episode(tmp_path, folder.name).outcome == "success"
 
 
-def test_killed_and_resumed_gives_the_same_table(policy, tmp_path):
+def test_stopped_and_gone_on_with_gives_the_same_table(policy, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run_scripted(policy, small(num_tasks=4), tmp_path / "cut", stop_after=3)
     partial = summarise(tmp_path / "cut")
@@ -115,7 +117,7 @@ def test_killed_and_resumed_gives_the_same_table(policy, tmp_path):
     resumed = run_scripted(policy, small(num_tasks=4), tmp_path / "cut")
     whole = run_scripted(policy, small(num_tasks=4), tmp_path / "whole")
     for results in (resumed, whole):
-        results.pop("mean_step_s")
+        del results["mean_step_s"], results["mean_task_s"]
     assert resumed == whole
 
 
@@ -123,6 +125,16 @@ def test_a_folder_of_another_run_is_not_mixed_up(policy, tmp_path):
     run_scripted(policy, small(num_tasks=1), tmp_path)
     with pytest.raises(ConfigError, match="another config"):
         run_scripted(policy, small(num_tasks=1, seed=5), tmp_path)
+
+
+def test_a_run_of_earlier_times_lacks_settings_and_can_be_gone_on_with(policy, tmp_path):
+    run_scripted(policy, small(num_tasks=1), tmp_path)
+    path = tmp_path / "config.json"
+    values = json.loads(path.read_text())
+    del values["episode_s"]
+    path.write_text(json.dumps(values))
+    assert run_scripted(policy, small(num_tasks=1), tmp_path)["num_tasks"] == 1
+    assert json.loads((tmp_path / "run.json").read_text())["status"] == "finished"
 
 
 def test_the_demonstration_is_of_the_same_site_and_tells_what_is_needed(policy, tmp_path):
@@ -191,8 +203,8 @@ def test_the_same_episodes_in_chromium(policy, tmp_path):
     run_scripted(policy, small(num_tasks=3), tmp_path / "raster")
     for folder in (tmp_path / "raster" / "episodes").iterdir():
         ours, theirs = (load_episode(tmp_path / kind, folder.name) for kind in ("raster", "chromium"))
-        assert [(step.action, step.click_point, step.error) for step in ours.steps] == [
-            (step.action, step.click_point, step.error) for step in theirs.steps
+        assert [(step.action, step.click_point, step.error, step.url) for step in ours.steps] == [
+            (step.action, step.click_point, step.error, step.url) for step in theirs.steps
         ]
 
 
@@ -289,7 +301,7 @@ def test_what_is_asked_when_acting_is_what_was_learnt(policy, slips):
     corpus = Corpus(world, policy.chat, picture=lambda step: screenshot_of(world, step))
     for task in islice(iter_tasks(world, "v", "memory", 2), 4):
         rollout = roll_out(world, task, Solver.expert(world, task), slips=slips)
-        episode = LabEpisode(task, RasterBrowser(world))
+        episode = LiveEpisode(task.task)
         for at, step in enumerate(rollout.steps):
             screenshot = screenshot_of(world, step)
             assert Asking().prompt(episode, screenshot) == corpus.prompt_at(task, rollout.steps, at)

@@ -25,7 +25,7 @@ class Browser(Protocol):
     """One episode after the other, each begun by `open`. A dead browser and a passed limit raise WorldError."""
 
     async def open(self, url: str) -> None:
-        """Begin an episode at this address, with nothing left of an earlier one."""
+        """Begin an episode at this address, with nothing left of an earlier one. BlockedError when the site refuses."""
 
     async def observe(self) -> Observation:
         """Look at what is in view."""
@@ -35,6 +35,9 @@ class Browser(Protocol):
 
     async def close(self) -> None:
         """Give everything back; allowed at any time, and more than once."""
+
+    async def abandon(self) -> None:
+        """The same for a browser that no longer obeys: its process ends as well, unless others use it too."""
 
 
 @dataclass(frozen=True, kw_only=True)

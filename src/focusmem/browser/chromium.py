@@ -16,7 +16,7 @@ from focusmem.browser.grounding import NameGrounder, find_field
 from focusmem.browser.keys import read_key, unknown_key
 from focusmem.browser.playwright_api import BrowserContext, PlaywrightError
 from focusmem.browser.tab import Tab
-from focusmem.errors import WorldError
+from focusmem.errors import BlockedError, WorldError
 from focusmem.schemas.action import AnyAction, Click, Goto, PressKey, Scroll, Stop, Type, Wait
 from focusmem.schemas.observation import ControlInfo, Observation
 
@@ -72,6 +72,9 @@ class ChromiumBrowser:
             tab = await Tab.open(self._context, self._allowed, self._limits.load_s)
             await tab.goto(url)
             await tab.settle(self._limits.settle_s)
+        if tab.refusal is not None:
+            await self._leave()
+            raise BlockedError(f"The start page {url[:200]} was refused: {tab.refusal}.")
         if tab.problem is not None:
             await self._leave()
             raise WorldError(f"The start page {url[:200]} cannot be opened. {tab.problem}")
@@ -92,12 +95,19 @@ class ChromiumBrowser:
             performed = await self._do(tab, action)
             if performed.error is None and not isinstance(action, Stop):
                 await tab.settle(self._limits.settle_s)
+        if tab.is_shut_out:
+            await self._leave()
+            raise BlockedError(f"The site refused the agent after {action.name}: {tab.refusal}.")
         return Performed(performed.click_point, performed.error or tab.problem)
 
     async def close(self) -> None:
         await self._leave()
         if self._owns_pool:
             await self._pool.close()
+
+    async def abandon(self) -> None:
+        await self._leave(is_stuck=True)
+        await self.close()
 
     # Actions.
 

@@ -20,7 +20,7 @@ from typing import Final, Self
 
 from focusmem.browser.addresses import is_numeric
 from focusmem.browser.playwright_api import Browser, BrowserContext, Playwright, PlaywrightError, async_playwright
-from focusmem.errors import UserError
+from focusmem.errors import UserError, WorldError
 
 log = logging.getLogger(__name__)
 
@@ -46,10 +46,11 @@ _FLAGS: Final = (
 class ChromiumProcess:
     """One browser process, for one allow-list. Each episode has a context of its own in it."""
 
-    def __init__(self, browser: Browser, pid: int, folders: Sequence[Path]) -> None:
+    def __init__(self, browser: Browser, pid: int, folders: Sequence[Path], allowed: tuple[str, ...]) -> None:
         """`folders` are what the process leaves behind when it is killed."""
         self._browser, self._pid, self._folders = browser, pid, folders
         self._is_killed = False
+        self.allowed = allowed
         self.num_users = 0
 
     @classmethod
@@ -65,11 +66,17 @@ class ChromiumProcess:
                 artifacts_dir=artifacts,
                 timeout=START_S * 1000,
             )
+        except BaseException as error:
+            shutil.rmtree(artifacts, ignore_errors=True)
+            if isinstance(error, PlaywrightError):
+                raise UserError(_why_not_started(error)) from error
+            raise
+        try:
+            pid, folders = await _identity(browser)
         except PlaywrightError as error:
-            shutil.rmtree(artifacts)
-            raise UserError(_why_not_started(error)) from error
-        pid, folders = await _identity(browser)
-        return cls(browser, pid, [artifacts, *folders])
+            shutil.rmtree(artifacts, ignore_errors=True)
+            raise WorldError(f"Chromium died while it started: {error.message.splitlines()[0]}") from error
+        return cls(browser, pid, [artifacts, *folders], allowed)
 
     @property
     def is_alive(self) -> bool:
@@ -110,14 +117,17 @@ class ChromiumProcess:
 
 
 class ChromiumPool:
-    """Processes that serve many episodes: one for each allow-list in use, started when it is first asked for.
+    """Processes that serve many episodes, started when they are needed: for each allow-list its own.
 
-    A process that died is replaced the next time. Belongs to the event loop in which it is first used.
+    Episodes with the same list share a process, unless `max_users` says how many at most: with one, a process that dies
+    takes no other episode with it. One that died is replaced the next time. Belongs to the event loop in which it is
+    first used.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_users: int | None = None) -> None:
+        self._max_users = max_users
         self._driver: Playwright | None = None
-        self._processes: dict[tuple[str, ...], ChromiumProcess] = {}
+        self._processes: list[ChromiumProcess] = []
         self._lock = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -132,23 +142,25 @@ class ChromiumPool:
         """A living process for this allow-list; those of other lists that nobody uses are closed."""
         async with self._lock:
             await self._clear_out(allowed)
-            if allowed not in self._processes:
-                self._driver = self._driver or await async_playwright().start()
-                self._processes[allowed] = await ChromiumProcess.start(self._driver, allowed)
-            return self._processes[allowed]
+            for process in self._processes:
+                if process.allowed == allowed and (self._max_users is None or process.num_users < self._max_users):
+                    return process
+            self._driver = self._driver or await async_playwright().start()
+            self._processes.append(await ChromiumProcess.start(self._driver, allowed))
+            return self._processes[-1]
 
     async def close(self) -> None:
         async with self._lock:
-            for process in self._processes.values():
-                await process.close()
-            self._processes.clear()
+            processes, self._processes = self._processes, []
+            await asyncio.gather(*(process.close() for process in processes))
             await self._stop_driver()
 
     async def _clear_out(self, wanted: tuple[str, ...]) -> None:
-        has_died = any(not process.is_alive for process in self._processes.values())
-        for allowed, process in list(self._processes.items()):
-            if not process.is_alive or (allowed != wanted and process.num_users == 0):
-                await self._processes.pop(allowed).close()
+        has_died = any(not process.is_alive for process in self._processes)
+        for process in list(self._processes):
+            if not process.is_alive or (process.allowed != wanted and process.num_users == 0):
+                self._processes.remove(process)
+                await process.close()
         if has_died and not self._processes:
             await self._stop_driver()  # perhaps it was the driver that died, and took the browser with it
 

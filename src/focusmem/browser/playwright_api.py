@@ -11,6 +11,7 @@ try:
         Page,
         Playwright,
         Request,
+        Response,
         Route,
         async_playwright,
     )
@@ -27,6 +28,7 @@ __all__ = [
     "Playwright",
     "PlaywrightError",
     "Request",
+    "Response",
     "Route",
     "async_playwright",
 ]

@@ -24,6 +24,7 @@ from focusmem.browser.playwright_api import (
     Page,
     PlaywrightError,
     Request,
+    Response,
     Route,
 )
 from focusmem.schemas.observation import ControlInfo
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 _CONTROLS: Final = (files("focusmem.browser") / "controls.js").read_text()
 _FONTS_MS: Final = 1_000
 _FILL_MS: Final = 500
+_REFUSALS: Final = {403: "forbidden", 429: "too many requests"}
 _WITHIN_THE_PAGE: Final = ("sameDocument", "historySameDocument")
 # Long enough for the page to act on what was just done to it, when it does so at once.
 _REACTION: Final = "() => new Promise((resolve) => setTimeout(resolve, 20))"
@@ -73,6 +75,10 @@ class Tab:
         self._page, self._session, self._allowed, self._load_s = page, session, allowed, load_s
         self.problem: str | None = None
         """A sentence for the policy."""
+        self.refusal: str | None = None
+        """Why the site did not show the page that was last asked for, where it refused to."""
+        self.is_shut_out = False
+        """Whether that was about the agent itself, and not about this one page."""
         self._popup: str | None = None
         self._failure: str | None = None
         self._is_error_page = False
@@ -209,6 +215,7 @@ class Tab:
         context.on("page", self._close_popup)
         context.on("request", self._check_redirect)
         context.on("requestfailed", self._note_failure)
+        context.on("response", self._note_refusal)
         await context.route("**/*", self._check_request)
         self._session.on("Page.frameStartedNavigating", self._on_started)
         self._session.on("Page.frameStartedLoading", self._on_started)
@@ -276,6 +283,15 @@ class Tab:
     def _note_failure(self, request: Request) -> None:
         if _is_own_navigation(request, self._page):
             self._failure = str(request.failure or "unknown reason").removeprefix("net::")
+
+    def _note_refusal(self, response: Response) -> None:
+        """A page may be forbidden to everyone; too many requests, or a puzzle to be solved first, mean the agent."""
+        if not _is_own_navigation(response.request, self._page):
+            return
+        is_challenge = response.headers.get("cf-mitigated") == "challenge"
+        reason = "it wants to know whether a person is there" if is_challenge else _REFUSALS.get(response.status)
+        self.refusal = None if reason is None else f"HTTP {response.status}, {reason}"
+        self.is_shut_out = is_challenge or response.status == 429
 
 
 async def _fill(element: ElementHandle, text: str) -> None:

@@ -181,7 +181,9 @@ def evaluate(
     typer.echo(f"Success {results['success_rate']:.1%} ({low:.1%} to {high:.1%}) of {results['num_tasks']} tasks.")
     typer.echo(f"{results['mean_steps']:.1f} steps, {results['hit_max_rate']:.1%} of episodes at the limit.")
     typer.echo(f"{results['unreadable_rate']:.2%} of actions unreadable, {results['mean_step_s']:.2f} s per step.")
-    typer.echo(f"{results['num_errors']} episodes ended in an error. Run: {folder}")
+    typer.echo(
+        f"{results['num_errors']} episodes ended in an error, {results['num_blocked']} were refused. Run: {folder}"
+    )
 
 
 @app.command()

@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from focusmem.cli import bank, bench, lab_memory, model, report, trajectory
+from focusmem.cli import bank, bench, compare, lab_memory, model, report, trajectory
 from focusmem.errors import FocusmemError
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app.add_typer(trajectory.app, name="trajectory", help="Trajectories on disk.")
 app.add_typer(bank.app, name="bank", help="Remember trajectories, find the useful ones.")
 app.add_typer(bench.app, name="bench", help="How fast the parts are on this machine.")
 app.command(name="report")(report.report)
+app.command(name="compare")(compare.compare)
 
 
 def main() -> None:

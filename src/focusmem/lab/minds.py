@@ -11,32 +11,26 @@ from typing import Literal
 
 import torch
 
-from focusmem.agent.memory import AgentMemory, RememberedItem, Situation
+from focusmem.agent.live_episode import LiveEpisode
+from focusmem.agent.memory import AgentMemory, Situation
+from focusmem.agent.mind import Reply, Seen
 from focusmem.agent.prompt import NUM_RECENT, RecentEvent
 from focusmem.bank.embedder import Moment
 from focusmem.evidence import episodic_items, working_items
 from focusmem.lab.answers import experience, notes
-from focusmem.lab.episodes import LabEpisode
 from focusmem.lab.experts import as_trajectory
 from focusmem.lab.recall import LabRecall
 from focusmem.lab.rollout import Rollout, roll_out, screenshot_of
 from focusmem.lab.solvers import Solver
-from focusmem.lab.tasks import KINDS, MAX_STEPS, LabTask, make_task
+from focusmem.lab.tasks import KINDS, LabTask, make_task, task_of
 from focusmem.lab.texts import Texts
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.model.front import ReadFront
 from focusmem.model.generation import GenerationConfig, generate
-from focusmem.schemas import OfferedItem, Prompt, Screenshot, StepNotes, StoredTrajectory, Turn, action_to_json
+from focusmem.schemas import OfferedItem, Prompt, Screenshot, StepNotes, StoredTrajectory, Task, Turn, action_to_json
 
-Seen = tuple[LabEpisode, Screenshot]
 Found = Sequence[tuple[StoredTrajectory, float]]
-
-
-@dataclass(frozen=True)
-class Reply:
-    text: str
-    notes: StepNotes
 
 
 @dataclass
@@ -52,9 +46,9 @@ class Asking:
     def generation(self) -> GenerationConfig:
         return GenerationConfig(max_new_tokens=self.max_new_tokens)
 
-    def prompt(self, episode: LabEpisode, screenshot: Screenshot) -> Prompt:
+    def prompt(self, episode: LiveEpisode, screenshot: Screenshot) -> Prompt:
         front: list[Turn] = []
-        instruction = episode.task.task.instruction
+        instruction = episode.task.instruction
         if self.shows_history:
             for item in working_items(episode.steps, instruction=instruction, num_recent=NUM_RECENT):
                 front += self.texts.serialise(item, episode.screenshots)
@@ -67,7 +61,7 @@ class Asking:
             )
             for number, step in enumerate(episode.steps)
         ]
-        actions_left = MAX_STEPS - len(episode.steps)
+        actions_left = episode.task.max_steps - len(episode.steps)
         asked = self.texts.prompt(
             instruction=instruction, recent=recent, screenshot=screenshot, actions_left=actions_left
         )
@@ -93,7 +87,7 @@ class RawMind:
 
     def ask(self, seen: Sequence[Seen]) -> list[Reply]:
         clock = _Clock(len(seen))
-        prompts = [self.asking.prompt(*one) for one in seen]
+        prompts = [self.asking.prompt(episode, now.screenshot) for episode, now in seen]
         with clock.part("retrieve"):
             found = [()] * len(seen) if self.recall is None else find(self.recall, seen, self.num_found)
         with clock.part("remember"):
@@ -130,25 +124,25 @@ class RawMind:
         ids = generate(self.policy, rows, self.asking.generation, fronts=fronts or None)
         return [self.policy.text_of(one) for one in ids]
 
-    def _front(self, task: LabTask, found: Found) -> ReadFront | None:
+    def _front(self, task: Task, found: Found) -> ReadFront | None:
         """What stands in front of a task's prompts, read again only when it is something else."""
         if self.kind == "none" or (self.kind == "retrieved" and not found):
             return None
         names = tuple(stored.trajectory.trajectory_id for stored, _ in found)
-        kept = self._fronts.get(task.task.task_id)
+        kept = self._fronts.get(task.task_id)
         if kept is None or kept[0] != names:
             shown = self._found_turns(found) if self.kind == "retrieved" else self.front_of(task)
             [row] = self.policy.embed([self.policy.tokenise(shown, is_complete=True)])
-            kept = self._fronts[task.task.task_id] = names, ReadFront.read(self.policy, row)
+            kept = self._fronts[task.task_id] = names, ReadFront.read(self.policy, row)
         return kept[1]
 
-    def forget(self, task: LabTask) -> None:
+    def forget(self, task: Task) -> None:
         """An episode is over; its front is no longer needed."""
-        self._fronts.pop(task.task.task_id, None)
+        self._fronts.pop(task.task_id, None)
 
-    def front_of(self, task: LabTask) -> Prompt:
+    def front_of(self, task: Task) -> Prompt:
         """A demonstration on the task's site, in a few words or raw."""
-        shown = self.demonstration(task)
+        shown = self.demonstration(task_of(self.world, task.task_id))
         if self.kind == "notes":
             return (Turn("user", (notes(self.world, shown.steps),)),)
         return self._found_turns([(as_trajectory(shown, lambda step: screenshot_of(self.world, step)), 1.0)])
@@ -186,12 +180,12 @@ class LatentMind:
 
     def ask(self, seen: Sequence[Seen]) -> list[Reply]:
         clock = _Clock(len(seen))
-        prompts = [self.asking.prompt(*one) for one in seen]
+        prompts = [self.asking.prompt(episode, now.screenshot) for episode, now in seen]
         with clock.part("retrieve"):
             found = find(self.recall, seen, self.num_found)
         with clock.part("remember"):
             situations = [
-                Situation(episode.task.task.instruction, episode.steps, episode.screenshots, own)
+                Situation(episode.task.instruction, episode.steps, episode.screenshots, own)
                 for (episode, _), own in zip(seen, found, strict=True)
             ]
             remembered = self.memory.remember(prompts, situations)
@@ -204,7 +198,7 @@ class LatentMind:
                 text,
                 StepNotes(
                     prompt=as_text(prompt),
-                    offered=tuple(offered(one, num_tokens) for one in items),
+                    offered=tuple(one.offered(num_tokens) for one in items),
                     num_prompt_tokens=row.length - num,
                     num_memory_tokens=num,
                     seconds=clock.seconds,
@@ -213,36 +207,23 @@ class LatentMind:
             for text, prompt, row, items, num in told
         ]
 
-    def forget(self, task: LabTask) -> None:
+    def forget(self, task: Task) -> None:
         """What was encoded stays: another episode may need it."""
 
 
 def find(recall: LabRecall, seen: Sequence[Seen], top: int) -> list[Found]:
     """What the retriever finds for the present moment of each episode."""
-    hits = recall.find([_moment(*one) for one in seen], [episode.task for episode, _ in seen], top=top)
+    moments = [_moment(episode, now.screenshot) for episode, now in seen]
+    hits = recall.find(moments, [episode.task for episode, _ in seen], top=top)
     bank = recall.bank
     return [[(bank.trajectories[bank.place_of[hit.trajectory_id]], hit.score) for hit in own.hits] for own in hits]
 
 
-def _moment(episode: LabEpisode, screenshot: Screenshot) -> Moment:
+def _moment(episode: LiveEpisode, screenshot: Screenshot) -> Moment:
     """What the retriever is asked with: the task, the present view and the one before it."""
     before = [episode.screenshots[step.screenshot.sha256] for step in episode.steps[-1:]]
     actions = tuple(step.action for step in episode.steps if step.action is not None)
-    return Moment(instruction=episode.task.task.instruction, screenshots=(*before, screenshot), actions=actions)
-
-
-def offered(one: RememberedItem, num_tokens: int) -> OfferedItem:
-    return OfferedItem(
-        role=one.item.role,
-        rank=one.item.rank,
-        trajectory_id=one.item.trajectory_id,
-        num_steps=len(one.item.steps),
-        score=one.item.score,
-        trust=one.trust,
-        is_accepted=one.is_accepted,
-        num_tokens=num_tokens,
-        attention=one.attention,
-    )
+    return Moment(instruction=episode.task.instruction, screenshots=(*before, screenshot), actions=actions)
 
 
 def _shown_raw(found: Found) -> tuple[OfferedItem, ...]:

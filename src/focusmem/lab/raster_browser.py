@@ -32,6 +32,9 @@ class RasterBrowser:
     async def close(self) -> None:
         self._session = None
 
+    async def abandon(self) -> None:
+        await self.close()
+
     def _open_session(self) -> PageSession:
         if self._session is None:
             raise WorldError("No page is open: open one first.")

@@ -24,7 +24,7 @@ from focusmem.lab.tasks import LabTask
 from focusmem.lab.ways import needed_way, shown_ways
 from focusmem.lab.world import World
 from focusmem.progress import Progress
-from focusmem.schemas import Screenshot, StoredTrajectory
+from focusmem.schemas import Screenshot, StoredTrajectory, Task
 
 _BATCH = 64
 
@@ -76,15 +76,15 @@ class LabRecall:
         columns = KeyColumns.of([guard.keys(Query.of(item.trajectory)) for item in bank.trajectories])
         return cls(bank, embedder, ExactIndex(vectors_ND), columns, guard)
 
-    def find(self, moments: Sequence[Moment], tasks: Sequence[LabTask], *, top: int = 3) -> list[Hits]:
+    def find(self, moments: Sequence[Moment], tasks: Sequence[Task], *, top: int = 3) -> list[Hits]:
         """The nearest trajectories that share no key with the task at hand."""
         return self.nearest(self.embedder.embed_queries(moments), tasks, top=top)
 
-    def nearest(self, vectors_QD: npt.NDArray[np.float32], tasks: Sequence[LabTask], *, top: int = 3) -> list[Hits]:
+    def nearest(self, vectors_QD: npt.NDArray[np.float32], tasks: Sequence[Task], *, top: int = 3) -> list[Hits]:
         """The same for moments whose vectors are known already."""
         names = np.array(list(self.bank.place_of), dtype=object)
         return [
-            search_index(self.index, names, self.columns, vector_D, self.guard.keys(Query.of(task.task)), top)
+            search_index(self.index, names, self.columns, vector_D, self.guard.keys(Query.of(task)), top)
             for vector_D, task in zip(vectors_QD, tasks, strict=True)
         ]
 
@@ -115,7 +115,7 @@ def recall_rate(recall: LabRecall, tasks: Sequence[LabTask], *, top: int = 3) ->
             moments = [
                 moment_of(rollout, at, lambda step: screenshot_of(world, step)) for at in range(len(rollout.steps))
             ]
-            for hits in recall.find(moments, [task] * len(moments), top=top):
+            for hits in recall.find(moments, [task.task] * len(moments), top=top):
                 places = {bank.place_of[hit.trajectory_id] for hit in hits.hits}
                 right_way += bool(places & own)
                 right_site += any(bank.rollouts[place].task.site_id == task.site_id for place in places)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 from focusmem.lab.pages import FACT_NAMES, listed
 from focusmem.lab.session import HOST, ORIGIN
@@ -88,8 +88,18 @@ def make_task(world: World, site_id: str, kind: str, use: Use, number: int) -> L
     )
 
 
+def task_of(world: World, task_id: str) -> LabTask:
+    """The task of this name; its name says all that it is made from."""
+    site_id, kind, use, number = task_id.split(".")
+    return make_task(world, site_id, kind, cast(Use, use), int(number))
+
+
 NUM_SITES = {"p": 4000, "m": 400, "v": 60, "e": 60}
 """How many sites of each split tasks are drawn from."""
+
+
+def judge(task: Task, answer: str) -> bool:
+    return is_right(answer, task.answer or "")
 
 
 def is_right(answer: str, gold: str) -> bool:

@@ -74,7 +74,7 @@ def prepare_recall(
     found: dict[tuple[str, int], list[tuple[int, float]]] = {}
     for rollouts, vectors_QD in _embedded(embedder, moments, num_workers):
         asked = [(rollout.task, at) for rollout in rollouts for at in range(len(rollout.steps))]
-        hits = recall.nearest(vectors_QD, [task for task, _ in asked], top=top)
+        hits = recall.nearest(vectors_QD, [task.task for task, _ in asked], top=top)
         for (task, at), own in zip(asked, hits, strict=True):
             found[task.task.task_id, at] = [(bank.place_of[hit.trajectory_id], hit.score) for hit in own.hits]
     return StoredRecall(found)

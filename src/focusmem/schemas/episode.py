@@ -89,4 +89,4 @@ class Episode(Record):
     notes: Annotated[tuple[StepNotes, ...], Field(max_length=MAX_STEPS)] = ()
     """One for each step of the trajectory."""
     seconds: Seconds = 0.0
-    """From the first look to the last action."""
+    """What its steps took, all parts together; waiting for other episodes does not count."""

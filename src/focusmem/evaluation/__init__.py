@@ -1,0 +1,4 @@
+"""In: tasks, a mind, a way to get browsers, a judge; later the folders of finished runs.
+Out: run folders, their figures, and how two runs differ.
+Does not know which benchmark a task comes from, how a mind remembers, or how a page is drawn.
+"""

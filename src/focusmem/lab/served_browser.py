@@ -1,0 +1,37 @@
+"""Chromium on a world that this machine serves, with the world's own addresses: what is recorded tells of no port."""
+
+from dataclasses import replace
+
+from focusmem.browser.base import Browser, Performed
+from focusmem.lab.session import ORIGIN
+from focusmem.schemas.action import AnyAction, Goto, make_action
+from focusmem.schemas.observation import Observation
+
+
+class ServedBrowser:
+    """`browser` sees the world at `origin`, without a slash at its end."""
+
+    def __init__(self, browser: Browser, origin: str) -> None:
+        self._browser, self._origin = browser, origin
+
+    async def open(self, url: str) -> None:
+        await self._browser.open(_moved(url, ORIGIN, self._origin))
+
+    async def observe(self) -> Observation:
+        seen = await self._browser.observe()
+        return replace(seen, url=_moved(seen.url, self._origin, ORIGIN))
+
+    async def perform(self, action: AnyAction) -> Performed:
+        if isinstance(action, Goto):
+            action = make_action("goto", url=_moved(action.arguments.url, ORIGIN, self._origin))
+        return await self._browser.perform(action)
+
+    async def close(self) -> None:
+        await self._browser.close()
+
+    async def abandon(self) -> None:
+        await self._browser.abandon()
+
+
+def _moved(url: str, old: str, new: str) -> str:
+    return new + url.removeprefix(old) if url == old or url.startswith(f"{old}/") else url

@@ -1,0 +1,86 @@
+import asyncio
+
+import pytest
+
+from evaluation.browsers import FakeBrowser
+from evaluation.minds import make_task, say
+from focusmem.agent.live_episode import LiveEpisode
+from focusmem.agent.loop import run_episode
+from focusmem.agent.mind import Reply
+from focusmem.errors import BlockedError, WorldError
+from focusmem.schemas import StepNotes
+
+
+def run(replies, browser=None, **changes):
+    episode = LiveEpisode(make_task("one", **changes))
+    left = iter(replies)
+
+    async def ask(asked, seen):
+        assert asked is episode
+        return Reply(next(left), StepNotes(num_prompt_tokens=7, seconds={"reply": 0.5}))
+
+    asyncio.run(run_episode(episode, browser or FakeBrowser(), ask))
+    return episode
+
+
+def test_everything_about_a_step_is_kept():
+    click, stop = say("click", description="the logo"), say("stop", answer="yes")
+    episode = run([f"I click.\n{click}", stop])
+    [first, last] = episode.steps
+    assert first.reply == f"I click.\n{click}"
+    assert (first.action.name, first.click_point, first.url) == ("click", (3, 4), "https://shop.example/")
+    assert first.screenshot.sha256 in episode.screenshots
+    assert (last.action.name, episode.answer, episode.error, episode.is_over) == ("stop", "yes", None, True)
+    assert [set(notes.seconds) for notes in episode.notes] == [{"observe", "reply", "act"}] * 2
+    assert [notes.num_prompt_tokens for notes in episode.notes] == [7, 7]
+    assert episode.seconds == pytest.approx(sum(sum(notes.seconds.values()) for notes in episode.notes))
+
+
+def test_it_ends_when_no_steps_are_left():
+    browser = FakeBrowser()
+    episode = run([say("wait")] * 3, browser, max_steps=3)
+    assert (len(episode.steps), episode.answer, episode.error) == (3, None, None)
+    assert len(browser.performed) == 3
+
+
+@pytest.mark.parametrize("garbage", ["", "click it!", '{"name": "click"', "\0", "\ud800", "[" * 100_000, "x" * 300_000])
+def test_garbage_is_a_step_and_never_an_action(garbage):
+    browser = FakeBrowser()
+    episode = run([garbage] * 2, browser, max_steps=2)
+    assert browser.performed == []
+    assert [notes.is_readable for notes in episode.notes] == [False, False]
+    assert all(step.action is None and step.error for step in episode.steps)
+    assert episode.error is None
+
+
+def test_the_same_on_the_same_page_is_a_repeat():
+    # The fake shows each page twice, but for the first.
+    episode = run([say("wait"), say("wait"), say("wait"), "?", "?"], max_steps=5)
+    assert [notes.is_repeat for notes in episode.notes] == [False, False, True, False, True]
+
+
+def test_a_world_that_breaks_ends_it_and_what_was_wanted_is_kept():
+    episode = run([say("wait"), say("click", description="the end")], FakeBrowser(dies_at=1))
+    assert episode.error == "The browser has died."
+    assert not episode.is_blocked
+    assert [step.error for step in episode.steps] == [None, "The browser has died."]
+    assert episode.steps[-1].action.name == "click"
+
+
+@pytest.mark.parametrize(("error", "is_blocked"), [(BlockedError("No robots."), True), (WorldError("Gone."), False)])
+def test_a_site_that_refuses_is_told_from_one_that_is_broken(error, is_blocked):
+    class Closed(FakeBrowser):
+        async def open(self, url):
+            raise error
+
+    episode = run([], Closed())
+    assert (episode.error, episode.is_blocked, episode.steps) == (str(error), is_blocked, [])
+
+
+def test_a_bug_is_not_taken_for_the_worlds_fault():
+    class Wrong(FakeBrowser):
+        async def observe(self):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run([], Wrong())

@@ -1,0 +1,168 @@
+import asyncio
+import threading
+import time
+
+import pytest
+
+from evaluation.minds import make_task
+from factories import make_screenshot
+from focusmem.agent.live_episode import LiveEpisode
+from focusmem.agent.mind import Reply
+from focusmem.agent.shared_mind import SharedMind
+from focusmem.errors import ConfigError, WorldError
+from focusmem.schemas import Observation
+
+SEEN = Observation(make_screenshot(), "https://shop.example/", "Shop", ())
+
+
+class Echo:
+    """Replies with the task's name; `work` may do something first."""
+
+    def __init__(self, work=lambda names: None):
+        self.work, self.lots, self.threads = work, [], set()
+
+    def ask(self, seen):
+        names = [episode.task.task_id for episode, _ in seen]
+        self.lots.append(sorted(names))
+        self.threads.add(threading.get_ident())
+        self.work(names)
+        return [Reply(name) for name in names]
+
+    def forget(self, task):
+        pass
+
+
+async def converse(shared, name, num=1, pause_s=0.0):
+    """One episode's questions, with something to do between them."""
+    replies = []
+    with shared.attending():
+        for _ in range(num):
+            await asyncio.sleep(pause_s)
+            reply = await shared.ask(LiveEpisode(make_task(name)), SEEN)
+            replies.append(reply.text)
+    return replies
+
+
+def run(mind, work, **settings):
+    async def whole():
+        shared = SharedMind(mind, **settings)
+        try:
+            return await work(shared)
+        finally:
+            await shared.close()
+
+    return asyncio.run(whole())
+
+
+def together(*episodes):
+    async def work(shared):
+        return await asyncio.gather(*(converse(shared, **one) for one in episodes))
+
+    return work
+
+
+def test_questions_that_wait_together_are_answered_together_each_with_its_own():
+    mind = Echo()
+    replies = run(mind, together(*({"name": name, "num": 2} for name in "abc")), patience_s=60)
+    assert replies == [["a", "a"], ["b", "b"], ["c", "c"]]
+    assert mind.lots == [["a", "b", "c"]] * 2
+    assert len(mind.threads) == 1
+    assert threading.get_ident() not in mind.threads
+
+
+def test_no_more_than_allowed_at_once():
+    mind = Echo()
+    run(mind, together(*({"name": name} for name in "abcde")), max_together=2, patience_s=60)
+    assert [len(lot) for lot in mind.lots] == [2, 2, 1]
+
+
+def test_one_that_has_left_is_not_waited_for():
+    mind = Echo()
+    start = time.monotonic()
+    run(mind, together({"name": "a", "num": 3}, {"name": "b", "num": 1}), patience_s=60)
+    assert mind.lots == [["a", "b"], ["a"], ["a"]]
+    assert time.monotonic() - start < 10
+
+
+def test_a_slow_page_holds_nobody_up():
+    mind = Echo()
+    run(mind, together({"name": "a", "num": 3}, {"name": "slow", "pause_s": 0.5}), patience_s=0.05)
+    assert mind.lots == [["a"], ["a"], ["a"], ["slow"]]
+
+
+def test_whoever_asks_while_the_mind_is_busy_comes_next():
+    mind = Echo(lambda names: time.sleep(0.1))
+    episodes = [{"name": "a"}, {"name": "b", "pause_s": 0.05}, {"name": "c", "pause_s": 0.06}]
+    run(mind, together(*episodes), patience_s=0.0)
+    assert mind.lots == [["a"], ["b", "c"]]
+
+
+def test_browsers_go_on_while_the_mind_thinks():
+    ticks = []
+
+    async def work(shared):
+        asking = asyncio.create_task(converse(shared, "a"))
+        while not asking.done():
+            ticks.append(time.monotonic())
+            await asyncio.sleep(0.01)
+
+    run(Echo(lambda names: time.sleep(0.3)), work)
+    assert len(ticks) > 10
+
+
+@pytest.mark.parametrize("error", [WorldError("The server is gone."), RuntimeError("a bug"), StopIteration()])
+def test_what_goes_wrong_reaches_those_who_asked_and_only_them(error):
+    def fail(names):
+        if "a" in names:
+            raise error
+
+    async def work(shared):
+        found = await asyncio.gather(converse(shared, "a"), converse(shared, "b"), return_exceptions=True)
+        return found, await converse(shared, "c")
+
+    found, later = run(Echo(fail), work)
+    expected = RuntimeError if isinstance(error, StopIteration) else type(error)
+    assert [type(one) for one in found] == [expected] * 2
+    assert later == ["c"]
+
+
+def test_too_few_replies_are_an_error_and_not_a_wait_for_ever():
+    class Short(Echo):
+        def ask(self, seen):
+            return []
+
+    with pytest.raises(ValueError, match="0 replies to 1"):
+        run(Short(), lambda shared: converse(shared, "a"))
+
+
+def test_a_mind_that_hangs_costs_those_who_asked_and_nobody_else():
+    free = threading.Event()
+
+    async def work(shared):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await converse(shared, "stuck")
+        return await converse(shared, "next")
+
+    mind = Echo(lambda names: free.wait(20) if "stuck" in names else None)
+    assert run(mind, work) == ["next"]
+    free.set()
+    assert len(mind.threads) == 2
+
+
+def test_one_that_gives_up_while_others_wait_takes_nothing_from_them():
+    async def work(shared):
+        impatient = asyncio.create_task(converse(shared, "impatient"))
+        patient = asyncio.create_task(converse(shared, "patient"))
+        await asyncio.sleep(0.1)
+        impatient.cancel()
+        return await patient
+
+    mind = Echo(lambda names: time.sleep(0.3))
+    assert run(mind, work) == ["patient"]
+    assert mind.lots == [["impatient", "patient"]]
+
+
+def test_a_number_that_cannot_work():
+    with pytest.raises(ConfigError, match="max_together"):
+        SharedMind(Echo(), max_together=0)

@@ -1,0 +1,41 @@
+"""A browser of which a test decides what goes wrong."""
+
+import asyncio
+
+from factories import make_screenshot
+from focusmem.browser.base import Performed
+from focusmem.errors import WorldError
+from focusmem.schemas import Observation
+from focusmem.schemas.action import AnyAction
+
+
+class FakeBrowser:
+    """Every look shows another page; one that `hangs` at a look never comes back from it."""
+
+    def __init__(self, *, look_s: float = 0.0, hangs_at: int | None = None, dies_at: int | None = None) -> None:
+        self.look_s, self.hangs_at, self.dies_at = look_s, hangs_at, dies_at
+        self.num_looks = 0
+        self.performed: list[AnyAction] = []
+        self.ended: list[str] = []
+
+    async def open(self, url: str) -> None:
+        self.url = url
+
+    async def observe(self) -> Observation:
+        if self.num_looks == self.hangs_at:
+            await asyncio.Event().wait()
+        await asyncio.sleep(self.look_s)
+        self.num_looks += 1
+        return Observation(make_screenshot(self.num_looks // 2), self.url, "A page", ())
+
+    async def perform(self, action: AnyAction) -> Performed:
+        if len(self.performed) == self.dies_at:
+            raise WorldError("The browser has died.")
+        self.performed.append(action)
+        return Performed((3, 4) if action.name == "click" else None)
+
+    async def close(self) -> None:
+        self.ended.append("closed")
+
+    async def abandon(self) -> None:
+        self.ended.append("abandoned")
