@@ -6,17 +6,20 @@ import torch
 from focusmem.agent.prompt import NUM_RECENT
 from focusmem.bank.embedder import QwenEmbedder
 from focusmem.errors import ConfigError, StorageError
+from focusmem.lab.corpus import Corpus
 from focusmem.lab.drawing import placeholder
 from focusmem.lab.embedder import READING
 from focusmem.lab.policy import new_policy, train_tokenizer
 from focusmem.lab.recall import LabBank
+from focusmem.lab.rollout import screenshot_of
 from focusmem.lab.world import World
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.recipes.lab_decisions import LabBatches, LabDecisions, LabDecisionsConfig, SiteFirst
 from focusmem.recipes.lab_experiment import ExperimentConfig, prepare, train
 from focusmem.recipes.lab_memory import LAB_MEMORY, TEACHER, VARIANTS, LabTraining, variant
+from focusmem.recipes.lab_need import Surprise, surprise_of
 from focusmem.recipes.lab_recall import StoredRecall, prepare_recall
-from focusmem.schemas import Screenshot, parse_action
+from focusmem.schemas import Screenshot, action_to_json, parse_action
 from focusmem.training.config import LoopConfig
 from focusmem.training.trajectory_batches import BatchingConfig
 
@@ -149,3 +152,29 @@ def test_the_papers_ablation_is_there():
     assert variant("fixed-16").memory.compressor.num_tokens == 16
     with pytest.raises(ConfigError, match="no memory variant 'best'"):
         variant("best")
+
+
+def test_surprise_is_what_the_policy_alone_would_not_have_done(world, policy, bank):
+    """Pictures drawn ahead, many at a time, against one prompt at a time with real screenshots."""
+    source = decisions(world, policy, bank, num_trajectories=2)
+    found = surprise_of(policy, source)
+    assert [len(own) for own in found.nats] == [source.num_decisions(number) for number in range(2)]
+    real = Corpus(world, policy.chat, split="m", picture=lambda step: screenshot_of(world, step))
+    for trajectory, at in ((0, 0), (1, 4)):
+        rollout = source.rollout(trajectory)
+        prompt = real.prompt_at(rollout.task, rollout.steps, at)
+        [row] = policy.embed([policy.tokenise(prompt, reply=action_to_json(rollout.steps[at].action))])
+        with torch.no_grad():
+            scores = policy.logits(policy.target_hidden([row])).log_softmax(dim=-1)
+        expected = -sum(scores[place, token].item() for place, token in enumerate(row.target_ids))
+        assert found.nats[trajectory][at] == pytest.approx(expected, rel=1e-3)
+
+
+def test_decisions_that_need_memory_come_more_often(tmp_path):
+    surprise = Surprise([[0.1, 2.0], [0.69, 0.71, 0.0]])
+    surprise.save(tmp_path / "surprise.json")
+    loaded = Surprise.load(tmp_path / "surprise.json")
+    assert loaded.repeats(4, above=0.7) == {(0, 1): 4, (1, 1): 4}
+    (tmp_path / "surprise.json").write_text("[1, 2]")
+    with pytest.raises(StorageError, match="which decisions need memory"):
+        Surprise.load(tmp_path / "surprise.json")

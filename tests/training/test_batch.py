@@ -1,3 +1,5 @@
+import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -166,3 +168,17 @@ def test_batches_by_trajectory_come_again_by_number():
 def test_batching_config_names_the_field():
     with pytest.raises(ConfigError, match=r"BatchingConfig.num_decisions is 0"):
         BatchingConfig(num_decisions=0)
+
+
+def test_some_decisions_come_more_often_and_never_twice_side_by_side():
+    repeats = {(0, 1): 3, (2, 0): 2}
+    config = BatchingConfig(num_decisions=1, max_per_trajectory=4, num_epochs=2, seed=3)
+    data = TrajectoryBatches(Source(), config, repeats)
+    counts = Counter(data._order)
+    for trajectory in range(Source().num_trajectories):
+        for number in range(Source().num_decisions(trajectory)):
+            assert counts[trajectory, number] == 2 * repeats.get((trajectory, number), 1)
+    plain = TrajectoryBatches(Source(), config)
+    assert data.num_batches == plain.num_batches + 2 * (2 + 1)
+    stretches = [data._cut(0, random.Random(seed)) for seed in range(20)]
+    assert all(len(set(stretch)) == len(stretch) for own in stretches for stretch in own)

@@ -160,4 +160,5 @@ def _experiment(num_trajectories: int) -> "ExperimentConfig":
     from focusmem.training.trajectory_batches import BatchingConfig
 
     decisions = LabDecisionsConfig(num_trajectories=num_trajectories)
-    return ExperimentConfig(decisions=decisions, batching=BatchingConfig(num_epochs=16))
+    batching = BatchingConfig(num_decisions=48, max_per_trajectory=3, num_epochs=16)
+    return ExperimentConfig(decisions=decisions, batching=batching)

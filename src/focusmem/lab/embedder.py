@@ -34,7 +34,7 @@ from focusmem.lab.ways import needed_way, shown_ways
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone, VisionFeatures
 from focusmem.model.chat import ChatTokenizer
-from focusmem.model.inputs import PackedRows, alike_in_length, stack_rows
+from focusmem.model.inputs import PackedRows, Row, alike_in_length, stack_rows
 from focusmem.model.lora import LoraConfig
 from focusmem.progress import Progress
 from focusmem.schemas import Prompt, Screenshot
@@ -79,9 +79,16 @@ class DrawnRows:
 
     @classmethod
     def of(
-        cls, chat: ChatTokenizer, prompts: Sequence[Prompt], views: Mapping[str, RolloutStep], world: World
+        cls,
+        chat: ChatTokenizer,
+        prompts: Sequence[Prompt],
+        views: Mapping[str, RolloutStep],
+        world: World,
+        *,
+        replies: Sequence[str] | None = None,
     ) -> "DrawnRows":
-        rows = chat.pack([chat.tokenise(prompt) for prompt in prompts])
+        said: Sequence[str | None] = replies or [None] * len(prompts)
+        rows = chat.pack([chat.tokenise(prompt, reply=reply) for prompt, reply in zip(prompts, said, strict=True)])
         digests = tuple(dict.fromkeys(picture.digest for own in rows.pictures for picture in own))
         pixels = np.stack([pixels_of(world, views[digest]) for digest in digests])
         return cls(rows, digests, torch.from_numpy(pixels))
@@ -233,14 +240,19 @@ def embed_drawn(backbone: Backbone, drawn: DrawnRows) -> npt.NDArray[np.float32]
     return vectors
 
 
-def _last_states(backbone: Backbone, drawn: DrawnRows) -> Tensor:
-    """At length one, row after row; rows of alike length run together."""
+def embedded_rows(backbone: Backbone, drawn: DrawnRows) -> list[Row]:
+    """Rows as vectors, their pictures seen all at once."""
     pixels_NHWC = drawn.pixels_NHWC.to(backbone.device, non_blocking=True)
     grid = backbone.chat.token_grid(pixels_NHWC.shape[2], pixels_NHWC.shape[1])
     with torch.no_grad():
         main_NVD, deep_LNVD = see_all(backbone.model.model.visual, pixels_NHWC)
     seen = {digest: VisionFeatures(main_NVD[at], deep_LNVD[:, at], grid) for at, digest in enumerate(drawn.digests)}
-    rows = backbone.embed(drawn.rows, seen=seen)
+    return backbone.embed(drawn.rows, seen=seen)
+
+
+def _last_states(backbone: Backbone, drawn: DrawnRows) -> Tensor:
+    """At length one, row after row; rows of alike length run together."""
+    rows = embedded_rows(backbone, drawn)
     states: list[Tensor | None] = [None] * len(rows)
     for places in alike_in_length([row.length for row in rows], max_tokens=_MAX_TOKENS):
         hidden_BSD = backbone.run(stack_rows([rows[place] for place in places]))

@@ -21,19 +21,25 @@ from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.recipes.lab_decisions import LabBatches, LabDecisions, LabDecisionsConfig, SiteFirst
 from focusmem.recipes.lab_memory import TEACHER, LabTraining, lab_look, train_variant, variant
+from focusmem.recipes.lab_need import Surprise, surprise_of
 from focusmem.recipes.lab_recall import StoredRecall, prepare_recall
 from focusmem.training.batch import TrainingBatch, TrainingItem
 from focusmem.training.lessons import LessonStore
 from focusmem.training.teacher import Teacher, lesson_store
 from focusmem.training.trajectory_batches import BatchingConfig
 
-_RECALL, _LESSONS, _CONFIG, _DONE = "recall.json", "lessons", "prepared.json", "done.txt"
+_RECALL, _SURPRISE, _LESSONS = "recall.json", "surprise.json", "lessons"
+_CONFIG, _DONE = "prepared.json", "done.txt"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentConfig:
     decisions: LabDecisionsConfig = field(default_factory=LabDecisionsConfig)
     batching: BatchingConfig = field(default_factory=BatchingConfig)
+    hard_times: int = 4
+    """How often a decision that needs memory comes for each time that another comes."""
+    hard_nats: float = 0.7
+    """A decision needs memory where the policy alone gives the expert's action less than about an even chance."""
     num_bank_sites: int | None = None
     """Sites whose trajectories are in the bank; None: all of the split."""
     world_seed: int = 0
@@ -84,6 +90,8 @@ def prepare(
     if found is not None and not (folder / _RECALL).exists():
         prepare_recall(found, source, bank, num_workers=num_workers).save(folder / _RECALL)
     source.recall = _recall(folder, bank)
+    if not (folder / _SURPRISE).exists():
+        surprise_of(policy, source, num_workers=num_workers).save(folder / _SURPRISE)
     teacher = Teacher(policy, folder / _LESSONS, TEACHER, look=lab_look(policy))
     teacher.prepare(_TaughtOnly(source, teacher.store, num_workers=num_workers))
     write_whole(folder / _DONE, b"Everything is there.\n")
@@ -115,8 +123,9 @@ def train(
     misled.rollout = plain.rollout
     if variant(name).stage_a.content_weight > 0:
         plain.lessons = lesson_store(prepared / _LESSONS, policy, TEACHER)
-    data_a = LabBatches(plain, config.batching)
-    data_b = LabBatches(misled, config.batching) if variant(name).is_gated else data_a
+    repeats = Surprise.load(prepared / _SURPRISE).repeats(config.hard_times, above=config.hard_nats)
+    data_a = LabBatches(plain, config.batching, repeats)
+    data_b = LabBatches(misled, config.batching, repeats) if variant(name).is_gated else data_a
     return train_variant(name, policy, data_a, data_b, folder, training, stage_a_memory=stage_a_memory)
 
 

@@ -1,7 +1,8 @@
 """Batches made of whole stretches of trajectories: decisions of one trajectory share most of their items."""
 
 import random
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
@@ -45,6 +46,8 @@ class TrajectoryBatches:
 
     source: TrajectorySource
     config: BatchingConfig = BatchingConfig()
+    repeats: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    """Decisions, as trajectory and number, that come more than once per epoch, and how often."""
 
     @property
     def num_batches(self) -> int:
@@ -74,10 +77,16 @@ class TrajectoryBatches:
         return order
 
     def _cut(self, trajectory: int, rng: random.Random) -> list[list[tuple[int, int]]]:
-        numbers = list(range(self.source.num_decisions(trajectory)))
-        rng.shuffle(numbers)
+        """Stretches of all decisions, then of those that come again, and so on: none holds a decision twice."""
+        numbers = range(self.source.num_decisions(trajectory))
+        times = [self.repeats.get((trajectory, number), 1) for number in numbers]
         size = self.config.max_per_trajectory
-        return [
-            [(trajectory, number) for number in sorted(numbers[start : start + size])]
-            for start in range(0, len(numbers), size)
-        ]
+        stretches = []
+        for done in range(max(times, default=0)):
+            left = [number for number in numbers if times[number] > done]
+            rng.shuffle(left)
+            stretches += [
+                [(trajectory, number) for number in sorted(left[start : start + size])]
+                for start in range(0, len(left), size)
+            ]
+        return stretches

@@ -1,0 +1,101 @@
+"""Which decisions need memory: those at which the policy, left alone, would hardly do what the expert did.
+
+Most steps of an episode are plain to see, and teach a memory nothing. Which ones are not is worked out once, before
+training.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.nn import functional as F
+from torch.utils.data import Dataset
+
+from focusmem.agent.prompt import NUM_RECENT
+from focusmem.errors import StorageError
+from focusmem.files import write_whole
+from focusmem.lab.drawing import drawn_ahead, placeholder
+from focusmem.lab.embedder import DrawnRows, embedded_rows
+from focusmem.model.backbone import Backbone
+from focusmem.model.inputs import alike_in_length
+from focusmem.progress import Progress
+from focusmem.recipes.lab_decisions import LabDecisions
+from focusmem.schemas import action_to_json
+
+_TRAJECTORIES_AT_ONCE = 16
+_MAX_TOKENS = 65_536
+
+
+@dataclass(frozen=True)
+class Surprise:
+    """By trajectory and step: minus the logarithm of the chance that the policy alone gives the expert's action."""
+
+    nats: Sequence[Sequence[float]]
+
+    def repeats(self, times: int, *, above: float) -> Mapping[tuple[int, int], int]:
+        """For batches: decisions that surprise come so many times as often as the others."""
+        return {
+            (trajectory, step): times
+            for trajectory, own in enumerate(self.nats)
+            for step, nats in enumerate(own)
+            if nats > above
+        }
+
+    def save(self, path: Path) -> None:
+        write_whole(path, json.dumps([[round(nats, 4) for nats in own] for own in self.nats]).encode())
+
+    @classmethod
+    def load(cls, path: Path) -> "Surprise":
+        try:
+            return cls([[float(nats) for nats in own] for own in json.loads(path.read_bytes())])
+        except (OSError, ValueError, TypeError) as error:
+            raise StorageError(f"Could not read which decisions need memory from {path}: {error}") from error
+
+
+def surprise_of(policy: Backbone, source: LabDecisions, *, num_workers: int = 0) -> Surprise:
+    """Ask the policy alone about every decision of the source's episodes."""
+    data = _Alone(policy, source)
+    found: list[list[float]] = []
+    with Progress("need", total=source.num_trajectories) as line:
+        for sizes, drawn in drawn_ahead(data, num_workers):
+            nats = iter(_nats(policy, drawn))
+            found += [[next(nats) for _ in range(size)] for size in sizes]
+            line.step(len(sizes))
+    return Surprise(found)
+
+
+class _Alone(Dataset[tuple[list[int], DrawnRows]]):
+    """The decisions of some trajectories at a time, without anything in front, and how many each has."""
+
+    def __init__(self, policy: Backbone, source: LabDecisions) -> None:
+        self.chat, self.source = policy.chat, source
+
+    def __len__(self) -> int:
+        return -(-self.source.num_trajectories // _TRAJECTORIES_AT_ONCE)
+
+    def __getitem__(self, number: int) -> tuple[list[int], DrawnRows]:
+        start = number * _TRAJECTORIES_AT_ONCE
+        stop = min(start + _TRAJECTORIES_AT_ONCE, self.source.num_trajectories)
+        rollouts = [self.source.rollout(place) for place in range(start, stop)]
+        asked = [(rollout, at) for rollout in rollouts for at in range(len(rollout.steps))]
+        prompts = [self.source.corpus.prompt_at(rollout.task, rollout.steps, at) for rollout, at in asked]
+        replies = [action_to_json(rollout.steps[at].action) for rollout, at in asked]
+        shown = (step for rollout, at in asked for step in rollout.steps[max(0, at - NUM_RECENT) : at + 1])
+        views = {placeholder(step).digest: step for step in shown}
+        drawn = DrawnRows.of(self.chat, prompts, views, self.source.world, replies=replies)
+        return [len(rollout.steps) for rollout in rollouts], drawn
+
+
+@torch.no_grad()
+def _nats(policy: Backbone, drawn: DrawnRows) -> list[float]:
+    rows = embedded_rows(policy, drawn)
+    nats = [0.0] * len(rows)
+    for places in alike_in_length([row.length for row in rows], max_tokens=_MAX_TOKENS):
+        some = [rows[place] for place in places]
+        targets_M = torch.tensor([token for row in some for token in row.target_ids], device=policy.device)
+        each_M = F.cross_entropy(policy.logits(policy.target_hidden(some)).float(), targets_M, reduction="none")
+        for place, own in zip(places, torch.split(each_M, [len(row.target_ids) for row in some]), strict=True):
+            nats[place] = own.sum().item()
+    return nats
