@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from focusmem.bank.wording import SLOT, Catalogue, fold, plain_template, slot_template
@@ -116,6 +116,7 @@ def test_any_slots_give_the_same_template(name, other_name, number, other_number
 
 @FAST
 @given(st.text(max_size=200))
+@example("0\u00c0%A:0")  # a number, two articles, a number
 def test_a_template_is_its_own_template(text):
     """Nothing crashes, and what was made a slot stays one."""
     once = plain_template(slot_template(text))

@@ -5,6 +5,7 @@ python expert_run.py FOLDER NUM_TASKS raster|chromium NUM_PARALLEL THINKING_S
 
 import asyncio
 import json
+import signal
 import sys
 import time
 from contextlib import AsyncExitStack
@@ -59,5 +60,6 @@ def expert_run(folder, num_tasks, browser, num_parallel, thinking_s=0.0):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background
     place, num, kind, parallel, seconds = sys.argv[1:]
     print(json.dumps(expert_run(Path(place), int(num), kind, int(parallel), float(seconds))))

@@ -110,8 +110,12 @@ def test_a_policy_that_acts_like_the_expert_wins_and_leaves_whole_trajectories(p
 
 
 def test_stopped_and_gone_on_with_gives_the_same_table(policy, tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        run_scripted(policy, small(num_tasks=4), tmp_path / "cut", stop_after=3)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_scripted(policy, small(num_tasks=4), tmp_path / "cut", stop_after=3)
+    finally:
+        signal.signal(signal.SIGINT, before)
     partial = summarise(tmp_path / "cut")
     assert (partial["num_tasks"], partial["num_missing"]) == (3, 1)
     resumed = run_scripted(policy, small(num_tasks=4), tmp_path / "cut")

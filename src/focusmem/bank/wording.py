@@ -13,7 +13,7 @@ from functools import cached_property
 from focusmem.files import sha256_hex
 
 SLOT = "<slot>"
-RULES_VERSION = 1
+RULES_VERSION = 2
 """Raised when the same instruction would give another template."""
 
 _MARK = "\ue000"  # a slot while the text is worked on: a private character, so that no text brings its own
@@ -159,7 +159,10 @@ def _folded(word: str) -> str:
 
 
 def _joined(words: list[str]) -> str:
-    return _SLOT_RUN.sub(_MARK, " ".join(words)).replace(_MARK, SLOT)
+    text = " ".join(words)
+    while (shorter := _SLOT_RUN.sub(_MARK, text)) != text:  # what is left may make a longer name
+        text = shorter
+    return text.replace(_MARK, SLOT)
 
 
 def _bare(text: str) -> str:
