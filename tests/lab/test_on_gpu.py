@@ -7,10 +7,10 @@ import torch
 
 from focusmem.lab.corpus import Corpus
 from focusmem.lab.muon import StackedMuon
-from focusmem.lab.packed_text import Borders, attend_packed
 from focusmem.lab.policy import new_policy, train_tokenizer
 from focusmem.lab.pretrain import batch_logits
 from focusmem.lab.world import World
+from focusmem.model.packed_text import Borders, attend_packed
 
 pytestmark = [
     pytest.mark.gpu,

@@ -111,7 +111,7 @@ def test_hooks_go_with_the_encoder():
         del policy
         gc.collect()
     assert len(layer._forward_hooks) == 0
-    assert backbone._switches == []
+    assert backbone._loras == []
 
 
 @torch.no_grad()

@@ -480,3 +480,26 @@ def test_the_tower_sees_each_picture_once_even_where_nothing_is_remembered(tmp_p
     train_stage_a(policy, ListedBatches([make_batch()]), tmp_path, loop=make_loop())
     handle.remove()
     assert counted == [len(shown_in_stage_a(make_batch()))]
+
+
+def test_packed_rows_learn_the_same(tmp_path):
+    """Both stages, pictures and all: as close as sums in another order are."""
+    learnt = {}
+    for packs_rows in (True, False):
+        policy = make_memory_policy()
+        loop = make_loop(learning_rate=1e-3, packs_rows=packs_rows)
+        folder = tmp_path / str(packs_rows)
+        memory = train_stage_a(policy, make_data(3), folder / "a", loop=loop).memory
+        train_stage_b(policy, make_data(3), folder / "b", start=memory, loop=loop)
+        assert not policy.backbone.packs_rows, "as it was before"
+        losses = [line["loss"] for stage in "ab" for line in read_metrics(folder / stage / "metrics.jsonl")]
+        learnt[packs_rows] = weights_of(policy), losses
+    for name, tensor in learnt[False][0].items():
+        torch.testing.assert_close(learnt[True][0][name], tensor, rtol=1e-3, atol=1e-4)
+    for one, two in zip(learnt[True][1], learnt[False][1], strict=True):
+        assert one == pytest.approx(two, rel=1e-4)
+
+
+def test_packed_rows_and_recomputed_blocks_exclude_each_other():
+    with pytest.raises(ConfigError, match="exclude each other"):
+        make_loop(packs_rows=True, recomputes_blocks=True)

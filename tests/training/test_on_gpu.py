@@ -33,12 +33,18 @@ def losses_of(folder: Path, device: str, dtype: torch.dtype, **loop) -> list[dic
 
 
 @pytest.mark.parametrize(
-    ("dtype", "is_bfloat16", "tolerance"),
-    [(torch.float32, False, 2e-3), (torch.float32, True, 3e-2), (torch.bfloat16, True, 3e-2)],
+    ("dtype", "is_bfloat16", "packs_rows", "tolerance"),
+    [
+        (torch.float32, False, False, 2e-3),
+        (torch.float32, True, False, 3e-2),
+        (torch.bfloat16, True, False, 3e-2),
+        (torch.bfloat16, True, True, 3e-2),
+    ],
 )
-def test_losses_are_those_of_the_cpu(tmp_path, dtype, is_bfloat16, tolerance):
+def test_losses_are_those_of_the_cpu(tmp_path, dtype, is_bfloat16, packs_rows, tolerance):
     expected = losses_of(tmp_path / "cpu", "cpu", torch.float32)
-    found = losses_of(tmp_path / "gpu", "cuda", dtype, is_bfloat16=is_bfloat16, num_workers=2)
+    settings = {"is_bfloat16": is_bfloat16, "packs_rows": packs_rows, "num_workers": 2}
+    found = losses_of(tmp_path / "gpu", "cuda", dtype, **settings)
     for one, two in zip(expected, found, strict=True):
         assert two["loss"] == pytest.approx(one["loss"], rel=tolerance)
         assert two["gpu_memory_gb"] > 0

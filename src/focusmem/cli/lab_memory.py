@@ -98,12 +98,17 @@ def train(
 
     Train one variant of memory in the laboratory, both stages where it has two.
     """
+    from dataclasses import replace
+
     from focusmem.recipes.lab_experiment import train as run
     from focusmem.recipes.lab_memory import LabTraining
     from focusmem.training.config import LoopConfig
 
-    stage_a = LoopConfig(learning_rate=rate, num_steps=steps, num_workers=workers, max_minutes=max_minutes)
-    stage_b = LoopConfig(learning_rate=rate / 2, num_steps=more_steps, num_workers=workers, max_minutes=max_minutes)
+    stage_a = LoopConfig(
+        learning_rate=rate, num_steps=steps, num_workers=workers, max_minutes=max_minutes,
+        packs_rows=device.startswith("cuda"), max_group_tokens=262_144,
+    )  # fmt: skip
+    stage_b = replace(stage_a, learning_rate=rate / 2, num_steps=more_steps)
     training = LabTraining(stage_a=stage_a, stage_b=stage_b)
     backbone = load_policy(policy, device)
     memory = run(backbone, variant, _experiment(trajectories), prepared, out, training, stage_a_memory=start)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from focusmem.lab.compiled import compiled_on_gpu
+from focusmem.model.compiled import compiled_on_gpu
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,11 @@ from focusmem.lab.characters import NUM_LETTERS, NUM_SLOTS
 from focusmem.lab.corpus import LEARNT, Corpus, CorpusBatches
 from focusmem.lab.fast_vision import see_all
 from focusmem.lab.muon import StackedMuon
-from focusmem.lab.packed_text import Borders, read_packed
 from focusmem.lab.packing import CorpusBatch
 from focusmem.lab.policy import new_policy, train_tokenizer
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
+from focusmem.model.packed_text import Borders, read_packed
 from focusmem.progress import Progress
 from focusmem.schemas import dump_record
 from focusmem.schemas.environment import collect_environment

@@ -30,6 +30,7 @@ from focusmem.model.chat import SPECIAL_TOKENS, ChatTokenizer
 from focusmem.model.images import ImageConfig, prepare_image
 from focusmem.model.inputs import Batch, PackedRows, Row, TokenRow, stack_rows
 from focusmem.model.lora import AttachedLora, LoraConfig, LoraSwitch, attach_lora
+from focusmem.model.packed_text import run_packed
 from focusmem.model.sizes import HUB_IDS, TOY, architecture, toy_architecture
 from focusmem.schemas import Prompt, Screenshot
 
@@ -116,7 +117,9 @@ class Backbone(nn.Module):
         self.chat = ChatTokenizer(tokenizer, images, name=name)
         self.images, self.name = images, name
         self.pictures = PictureMemory(picture_memory_bytes)
-        self._switches: list[LoraSwitch] = []
+        self.packs_rows = False
+        """Whether rows are laid end to end instead of padded, where there is no cache: faster, the same numbers."""
+        self._loras: list[AttachedLora] = []
         self._recomputes_blocks = False
 
     # Where a backbone comes from
@@ -370,6 +373,10 @@ class Backbone(nn.Module):
         is_recomputing = self._recomputes_blocks and torch.is_grad_enabled() and cache is None
         if self.language_model.training != is_recomputing:
             self.language_model.train(is_recomputing)
+        loras = [one for one in self._loras if one.switch.is_on]
+        if self.packs_rows and cache is None and not is_recomputing and len(loras) < 2:
+            updates = loras[0].updates if loras else None
+            return run_packed(self.language_model, batch, updates, num_layers=self._checked(num_layers))
         stack = self.language_model if num_layers is None else self._first_layers(num_layers)
         out = stack(
             inputs_embeds=batch.embeds_BSD,
@@ -399,13 +406,22 @@ class Backbone(nn.Module):
 
     def _first_layers(self, num_layers: int) -> nn.Module:
         """The first blocks as a model of their own, sharing the weights: an early exit."""
-        if not 1 <= num_layers <= self.num_layers:
-            raise ConfigError(f"Cannot stop after layer {num_layers}: '{self.name}' has layers 1 to {self.num_layers}.")
+        self._checked(num_layers)
         shallow = copy.copy(self.language_model)
         shallow._modules = dict(self.language_model._modules)
         shallow.layers = self.language_model.layers[:num_layers]  # type: ignore[index]
         shallow.norm = nn.Identity()
         return shallow
+
+    def _checked(self, num_layers: int | None) -> int | None:
+        if num_layers is not None and not 1 <= num_layers <= self.num_layers:
+            raise ConfigError(f"Cannot stop after layer {num_layers}: '{self.name}' has layers 1 to {self.num_layers}.")
+        return num_layers
+
+    @property
+    def max_padding(self) -> int:
+        """Padding tokens up to which rows of different lengths had better run together."""
+        return 65_536 if self.packs_rows else 4096
 
     # LoRA and gradient checkpointing on shared weights
 
@@ -414,13 +430,13 @@ class Backbone(nn.Module):
         layers = self.language_model.layers
         assert isinstance(layers, nn.ModuleList)
         attached = attach_lora(layers, config)
-        self._switches.append(attached.switch)
+        self._loras.append(attached)
         return attached
 
     def remove_lora(self, attached: AttachedLora) -> None:
         for handle in attached.handles:
             handle.remove()
-        self._switches = [switch for switch in self._switches if switch is not attached.switch]
+        self._loras = [one for one in self._loras if one is not attached]
 
     def checkpoint_gradients(self) -> None:
         """Recompute text blocks in the backward pass instead of keeping their activations.
@@ -434,7 +450,7 @@ class Backbone(nn.Module):
 
     def _recompute_contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         """Called when a block runs forward: its recomputation must see the switches as they are now."""
-        return nullcontext(), _SwitchesAsNow(self._switches)
+        return nullcontext(), _SwitchesAsNow([one.switch for one in self._loras])
 
 
 class _SwitchesAsNow:

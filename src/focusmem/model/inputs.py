@@ -115,7 +115,7 @@ def stack_rows(rows: Sequence[Row], *, pad_to: int | None = None) -> Batch:
     lengths = tuple(row.length for row in rows)
     size = max(*lengths, pad_to or 0)
     device = rows[0].embeds_SD.device
-    places_T = torch.from_numpy(_places_in_batch(lengths, size)).to(device)
+    places_T = torch.from_numpy(places_in_batch(lengths, size)).to(device)
 
     def padded(tensors: list[Tensor], axis: int) -> Tensor:
         """One copy for all rows: in the backward pass, too."""
@@ -137,7 +137,7 @@ def stack_rows(rows: Sequence[Row], *, pad_to: int | None = None) -> Batch:
     )
 
 
-def _places_in_batch(lengths: Sequence[int], size: int) -> npt.NDArray[np.int64]:
+def places_in_batch(lengths: Sequence[int], size: int) -> npt.NDArray[np.int64]:
     """Where each token of rows laid end to end stands among rows padded to one size."""
     starts = np.arange(len(lengths)) * size - np.cumsum([0, *lengths[:-1]])
     places: npt.NDArray[np.int64] = np.arange(sum(lengths)) + np.repeat(starts, lengths)

@@ -22,12 +22,13 @@ from focusmem.training.stage_b import StageBConfig, train_stage_b
 from focusmem.training.teacher import TeacherConfig
 
 LAB_MEMORY = MemoryConfig(
-    lora=LoraConfig(rank=16, alpha=16),
+    lora=LoraConfig(rank=16, alpha=16, dropout=0.0),
     compressor=CompressorConfig(num_tokens=8, num_heads=6),
     readout=ReadoutConfig(hidden_width=64),
     gate=GateConfig(hidden_width=64),
 )
-"""Small enough that two of them are shipped; everything else as in the paper."""
+"""Small enough that two of them are shipped, and without dropout, which packed rows do not have; everything else as in
+the paper."""
 
 TEACHER = TeacherConfig(prompts=PROMPTS / "questions", max_new_tokens=256, max_batch_tokens=600_000)
 

@@ -59,7 +59,7 @@ def train(
         # cuDNN plans its attention anew for every shape, and shapes change with every batch.
         torch.backends.cuda.enable_cudnn_sdp(False)
     team = join_team(device)
-    with in_training(policy, stage.trained_parts):
+    with in_training(policy, stage.trained_parts, packs_rows=config.packs_rows):
         num_steps = _num_steps(data, config)
         run = TrainingRun(policy, stage, config, folder, team=team, num_steps=num_steps, look=look)
         run.begin()

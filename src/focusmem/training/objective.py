@@ -40,7 +40,7 @@ class Objective(nn.Module):
 
 
 @contextmanager
-def in_training(policy: MemoryPolicy, trained_parts: tuple[str, ...]) -> Iterator[None]:
+def in_training(policy: MemoryPolicy, trained_parts: tuple[str, ...], *, packs_rows: bool = False) -> Iterator[None]:
     """Only these parts learn, and the pathway is in training mode; afterwards all is as it was."""
     parts = policy.trained_parts()
     for name, part in parts.items():
@@ -51,10 +51,15 @@ def in_training(policy: MemoryPolicy, trained_parts: tuple[str, ...]) -> Iterato
             )
     for name, part in parts.items():
         part.requires_grad_(name in trained_parts)
+    backbones = {backbone: backbone.packs_rows for backbone in (policy.backbone, policy.encoder.backbone)}
+    for backbone in backbones:
+        backbone.packs_rows = packs_rows
     policy.train()
     try:
         yield
     finally:
         policy.eval()
+        for backbone, was_packing in backbones.items():
+            backbone.packs_rows = was_packing
         for part in parts.values():
             part.requires_grad_(True)

@@ -64,7 +64,8 @@ class EncodedShare:
 
     @classmethod
     def of(cls, policy: MemoryPolicy, rows: Sequence[Row], *, max_tokens: int) -> "EncodedShare":
-        numbers = alike_in_length([row.length for row in rows], max_tokens=max_tokens)
+        max_padding = policy.encoder.backbone.max_padding
+        numbers = alike_in_length([row.length for row in rows], max_tokens=max_tokens, max_padding=max_padding)
         groups = [policy.encode_rows([rows[number] for number in group]) for group in numbers]
         return cls(groups, numbers)
 
@@ -98,7 +99,8 @@ def shared_blocks(blocks_IKD: Tensor, items: Sequence[int], places: Sequence[Pla
 def target_hidden(backbone: Backbone, rows: Sequence[Row], *, max_tokens: int) -> list[Tensor]:
     """For each row, the hidden states from which the tokens of its reply are predicted."""
     found: dict[int, Tensor] = {}
-    for group in alike_in_length([row.length for row in rows], max_tokens=max_tokens):
+    lengths = [row.length for row in rows]
+    for group in alike_in_length(lengths, max_tokens=max_tokens, max_padding=backbone.max_padding):
         together = [rows[number] for number in group]
         hidden_MD = backbone.target_hidden(together)
         found |= zip(group, torch.split(hidden_MD, [len(row.target_ids) for row in together]), strict=True)
