@@ -136,3 +136,11 @@ def test_begins_with_nothing_else(stage_a, tmp_path):
 def test_config_names_the_field(values, message):
     with pytest.raises(ConfigError, match=message):
         StageBConfig(**values)
+
+
+def test_another_source_of_the_state_begins_with_the_same_memory(stage_a, tmp_path):
+    """Stage A reads no state; what is read from now on is for stage B to say. Other settings must agree."""
+    policy = make_memory_policy(state_source="hidden", state_layer=1)
+    result = train_stage_b(policy, make_data(1), tmp_path / "run", start=stage_a[0], loop=make_loop())
+    trained = Checkpoint.open(result.memory)
+    assert (trained.config.state_source, trained.config.state_layer) == ("hidden", 1)

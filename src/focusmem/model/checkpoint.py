@@ -1,7 +1,7 @@
 """A trained memory on disk: its weights, its config, and the backbone it belongs to. Nothing of the backbone itself."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -107,10 +107,13 @@ class Checkpoint:
         self.load_into(policy)
         return policy.eval()
 
-    def load_into(self, policy: MemoryPolicy) -> None:
-        """Replace a policy's memory weights by the stored ones; refuse unless they belong there."""
+    def load_into(self, policy: MemoryPolicy, *, may_differ: Collection[str] = ()) -> None:
+        """Replace a policy's memory weights by the stored ones; refuse unless they belong there.
+
+        `may_differ` are settings that the weights do not know of yet.
+        """
         self._check_backbones(policy.backbone, policy.encoder.backbone)
-        self._check_config(policy)
+        self._check_config(policy, may_differ)
         state = self._weights()
         own = policy.trained_state()
         if set(state) != set(own):
@@ -159,12 +162,12 @@ class Checkpoint:
                     "Load the very same backbone, or train the memory again."
                 )
 
-    def _check_config(self, policy: MemoryPolicy) -> None:
+    def _check_config(self, policy: MemoryPolicy, may_differ: Collection[str]) -> None:
         stored, wanted = flattened(config_to_dict(self.config)), flattened(config_to_dict(policy.config))
         for fields in (stored, wanted):  # no width means the policy's
             fields["compressor.width"] = fields["compressor.width"] or policy.backbone.width
         for name, value in stored.items():
-            if name not in _FREE_FIELDS and wanted[name] != value:
+            if name not in {*_FREE_FIELDS, *may_differ} and wanted[name] != value:
                 raise CheckpointError(
                     f"The checkpoint {self.folder} has {name} = {value}, "
                     f"but this memory was built with {wanted[name]}. "

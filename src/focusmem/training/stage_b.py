@@ -157,7 +157,8 @@ def train_stage_b(
             f"Stage B begins with a memory from stage A, but {start} was left by "
             f"'{stored.notes.get('stage', 'something else')}'. Give the `memory` folder of a stage A run."
         )
-    stored.load_into(policy)
+    # Stage A reads no state, so its memory serves whatever state is read now.
+    stored.load_into(policy, may_differ=("state_source", "state_layer"))
     return train(
         policy,
         data,
