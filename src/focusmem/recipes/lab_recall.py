@@ -25,7 +25,7 @@ from focusmem.progress import Progress
 from focusmem.recipes.lab_decisions import NUM_EPISODIC, LabDecisions
 from focusmem.schemas import Prompt
 
-_ROLLOUTS_AT_ONCE = 8
+_ROLLOUTS_AT_ONCE = 24
 
 
 @dataclass(frozen=True)
