@@ -5,15 +5,16 @@ import sys
 
 import typer
 
-from focusmem.cli import bank, bench, compare, lab_memory, model, report, trajectory
+from focusmem.cli import bank, bench, compare, demo, lab_memory, model, report, trajectory
 from focusmem.errors import FocusmemError
 
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
-    help="Latent memory for frozen GUI agents. Try: focusmem model describe --backbone qwen3-vl-8b",
+    help="Latent memory for frozen GUI agents. Try: focusmem demo",
 )
+app.command(name="demo")(demo.demo)
 app.add_typer(model.app, name="model", help="What the memory pathway is made of.")
 app.add_typer(lab_memory.app, name="lab", help="The small offline world: sites, tasks, solvers, a policy.")
 app.add_typer(trajectory.app, name="trajectory", help="Trajectories on disk.")
