@@ -1,12 +1,18 @@
 """The `focusmem` command: the list of its verbs."""
 
+import atexit
 import logging
+import os
 import sys
+from contextlib import suppress
+from typing import NoReturn
 
 import typer
 
 from focusmem.cli import bank, bench, compare, demo, lab_memory, model, report, trajectory
 from focusmem.errors import FocusmemError
+
+_INTERRUPTED = 130
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -33,8 +39,23 @@ def main() -> None:
         sys.stderr.write(f"focusmem: {error}\n")
         sys.exit(2)
     except KeyboardInterrupt:
-        sys.stderr.write("\nfocusmem: stopped\n")
-        sys.exit(130)
+        _stop()
+    except SystemExit as ending:
+        if ending.code == _INTERRUPTED:  # how typer tells of Ctrl-C
+            _stop()
+        raise
+
+
+def _stop() -> NoReturn:
+    """Leave at once: everything has been closed by now, but a model may still be answering in a thread, and torch
+    aborts when the interpreter ends under it.
+    """
+    sys.stderr.write("\nfocusmem: stopped\n")
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    os._exit(_INTERRUPTED)
 
 
 if __name__ == "__main__":
