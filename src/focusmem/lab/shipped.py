@@ -7,7 +7,7 @@ one's own with the same names.
 <folder>/bank/             a bank with the experts' trajectories of a few evaluation sites
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from focusmem.errors import StorageError
@@ -21,7 +21,7 @@ SHIPPED_MEMORIES = ("full", "action-only")
 class Weights:
     """Paths to parts that are there; asking for one that is not raises an error that says how to make it."""
 
-    folder: Path = SHIPPED
+    folder: Path = field(default_factory=lambda: SHIPPED)
 
     @property
     def policy(self) -> Path:
