@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 from focusmem.bank.store import Bank
 from focusmem.cli.main import app
 from focusmem.errors import ConfigError, StorageError
+from focusmem.lab import evaluate as lab_evaluate
 from focusmem.lab import recall, shipped
 from focusmem.lab.policy import new_policy, train_tokenizer
 from focusmem.lab.world import World
@@ -78,7 +79,9 @@ def test_a_bank_for_another_policy_needs_its_embedder(policy, tmp_path):
 
 def test_what_ships_is_used_unless_told_otherwise(toy_weights, tmp_path, monkeypatch):
     monkeypatch.setattr(shipped, "SHIPPED", toy_weights)
-    monkeypatch.setattr(recall, "LabBank", partial(recall.LabBank, num_sites=1))  # the whole takes too long here
+    # The whole takes too long here.
+    monkeypatch.setattr(recall, "LabBank", partial(recall.LabBank, num_sites=1))
+    monkeypatch.setattr(lab_evaluate, "EvaluateConfig", partial(lab_evaluate.EvaluateConfig, max_new_tokens=4))
     result = run("evaluate", "--memory", "full", "--tasks", "1", "--out", str(tmp_path), "--json")
     assert result.exit_code == 0, result.output
     figures = json.loads(result.stdout[result.stdout.index("{") :])
