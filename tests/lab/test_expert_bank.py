@@ -121,3 +121,17 @@ def test_another_embedder_is_refused(policy, toy_weights):
 
     with pytest.raises(StorageError, match="another embedder"):
         BankRecall(Bank.open(toy_weights / "bank"), QwenEmbedder(policy))
+
+
+def test_made_again_it_holds_the_same(embedder, tmp_path):
+    files = []
+    for name in ("one", "two"):
+        write_expert_bank(tmp_path / name, World(0), embedder, num_sites=1)
+        trajectories = tmp_path / name / "trajectories"
+        found = {
+            path.relative_to(trajectories): path.read_bytes() for path in trajectories.rglob("*.*") if path.is_file()
+        }
+        vectors = Bank.open(tmp_path / name).vectors.read(["trajectory_id", "vector"])
+        order = np.argsort(vectors["trajectory_id"])
+        files.append((found, vectors["vector"][order].tobytes()))
+    assert files[0] == files[1]

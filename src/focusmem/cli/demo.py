@@ -8,7 +8,7 @@ import typer
 
 
 def demo(
-    seed: Annotated[int, typer.Option(help="Which tasks: equal seeds draw equal tasks.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Which tasks: equal seeds draw equal tasks.")] = 0,
     tasks: Annotated[int, typer.Option(min=1, help="How many.")] = 3,
     browser: Annotated[
         str, typer.Option(help="chromium; raster (pages are drawn here, without a browser); auto: Chromium if there.")
