@@ -1,5 +1,5 @@
-# `make test` is all a fresh clone needs: it builds the virtual environment, installs the packages and runs the tests.
-.PHONY: help setup test test-slow test-gpu check format bench clean
+# `make demo` or `make test` is all a fresh clone needs: each builds the virtual environment and installs the packages.
+.PHONY: help setup demo test test-slow test-gpu check format bench clean
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -15,6 +15,9 @@ $(READY): pyproject.toml constraints.txt scripts/setup.sh
 	@touch $(READY)
 
 setup: $(READY) ## make the virtual environment
+
+demo: $(READY)  ## watch memory at work; for example: make demo DEMO="--seed 3"
+	$(BIN)/focusmem demo $(DEMO)
 
 test: $(READY)  ## the tests CI runs (CPU only)
 	$(BIN)/python -m pytest

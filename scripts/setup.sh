@@ -23,7 +23,7 @@ pip() { "$VENV/bin/python" -m pip --disable-pip-version-check install --quiet "$
 pip -c constraints.txt torch
 pip -c constraints.txt -e '.[dev,train,browser,bank]'
 
-# The browser tests drive the system's Chromium, or one that Playwright has downloaded.
+# The demonstration and the browser tests drive the system's Chromium, or one that Playwright has downloaded.
 has_browser() {
     for name in chromium-headless-shell chromium google-chrome; do
         if command -v "$name" >/dev/null; then return 0; fi
@@ -36,7 +36,7 @@ if ! has_browser && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     install chromium-headless-shell || install chromium || true
 fi
 has_browser || {
-    echo "no Chromium found, so that the browser tests will fail; install one with:" >&2
+    echo "no Chromium found: the demonstration draws pages itself, and browser tests will fail; install one with:" >&2
     echo "    apt-get install chromium-headless-shell    (or chromium)" >&2
     echo "    or: $VENV/bin/playwright install chromium-headless-shell" >&2
 }

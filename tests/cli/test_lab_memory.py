@@ -1,10 +1,14 @@
 import json
+from functools import partial
 
 import pytest
 from typer.testing import CliRunner
 
+from focusmem.bank.store import Bank
 from focusmem.cli.main import app
 from focusmem.errors import ConfigError, StorageError
+from focusmem.lab import evaluate as lab_evaluate
+from focusmem.lab import recall, shipped
 from focusmem.lab.policy import new_policy, train_tokenizer
 from focusmem.lab.world import World
 
@@ -56,3 +60,51 @@ def test_a_policy_is_examined(policy):
     assert result.exit_code == 0, result.output
     figures = json.loads(result.stdout[result.stdout.index("{") :])
     assert figures["values_read"]["num"] == 1
+
+
+def test_a_bank_of_experts_is_made(toy_weights, tmp_path):
+    own = ("--policy", str(toy_weights / "policy"), "--embedder", str(toy_weights / "embedder"))
+    result = run("bank", "--out", str(tmp_path / "bank"), "--sites", "1", *own, "--json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout[result.stdout.index("{") :])
+    assert told["num_trajectories"] == Bank.open(tmp_path / "bank").stats()["num_trajectories"] == 6
+    assert told["num_bytes"] == sum(path.stat().st_size for path in (tmp_path / "bank").rglob("*") if path.is_file())
+
+
+def test_a_bank_for_another_policy_needs_its_embedder(policy, tmp_path):
+    result = run("bank", "--out", str(tmp_path / "bank"), "--policy", policy)
+    assert isinstance(result.exception, ConfigError)
+    assert "--embedder" in str(result.exception)
+
+
+def test_what_ships_is_used_unless_told_otherwise(toy_weights, tmp_path, monkeypatch):
+    monkeypatch.setattr(shipped, "SHIPPED", toy_weights)
+    # The whole takes too long here.
+    monkeypatch.setattr(recall, "LabBank", partial(recall.LabBank, num_sites=1))
+    monkeypatch.setattr(lab_evaluate, "EvaluateConfig", partial(lab_evaluate.EvaluateConfig, max_new_tokens=4))
+    result = run("evaluate", "--memory", "full", "--tasks", "1", "--out", str(tmp_path), "--json")
+    assert result.exit_code == 0, result.output
+    figures = json.loads(result.stdout[result.stdout.index("{") :])
+    assert (figures["memory"], figures["num_tasks"]) == ("full", 1)
+    assert figures["mean_memory_tokens"] > 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("evaluate",),
+        ("examine",),
+        ("embedder", "--out", "x"),
+        ("bank", "--out", "x"),
+        ("prepare", "--out", "x"),
+        ("train", "full", "--prepared", "x", "--out", "x"),
+        ("gate", "full", "--checkpoint", "x"),
+    ],
+)
+def test_without_a_shipped_policy_every_command_says_how_to_make_one(tmp_path, monkeypatch, words):
+    monkeypatch.setattr(shipped, "SHIPPED", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    result = run(*words)
+    assert isinstance(result.exception, StorageError)
+    assert "focusmem lab pretrain" in str(result.exception)
+    assert list(tmp_path.iterdir()) == []

@@ -43,6 +43,8 @@ def test_help_answers_in_under_half_a_second():
         ["lab", "solve"],
         ["lab", "pretrain"],
         ["lab", "evaluate"],
+        ["lab", "bank"],
+        ["demo"],
         ["report"],
         ["compare"],
     ],

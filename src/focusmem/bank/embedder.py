@@ -121,10 +121,16 @@ class EmbedderCounts:
 class QwenEmbedder:
     """A Qwen3-VL checkpoint, trained for it or not, as an embedder."""
 
-    def __init__(self, backbone: "Backbone", config: EmbedderConfig | None = None) -> None:
+    def __init__(
+        self, backbone: "Backbone", config: EmbedderConfig | None = None, *, weights_name: str | None = None
+    ) -> None:
+        """`weights_name` names the weights where they were worked out from others: sums differ in their last digits
+        from machine to machine, and the same embedder should have the same identity on all of them.
+        """
         from focusmem.model.backbone import Backbone
 
         self.config = config or EmbedderConfig()
+        self._weights_name = weights_name
         images = replace(backbone.images, min_pixels=self.config.min_pixels, max_pixels=self.config.max_pixels)
         # The same weights, looking at pictures in the embedder's own size; it has no use for a picture twice.
         self.backbone = Backbone(
@@ -155,7 +161,8 @@ class QwenEmbedder:
         found = self.backbone.identity()
         names = ("key_instruction", "key_parts", "max_key_frames", "max_length")
         settings = {name: value for name, value in asdict(self.config).items() if name in names}
-        parts = json.dumps([_LAYOUT_VERSION, found.architecture, found.weights, settings])
+        weights = self._weights_name or found.weights
+        parts = json.dumps([_LAYOUT_VERSION, found.architecture, weights, settings])
         return f"last-token-{hashlib.sha256(parts.encode()).hexdigest()[:32]}"
 
     def embed_queries(self, moments: Sequence[Moment]) -> Vectors:

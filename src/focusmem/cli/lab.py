@@ -10,11 +10,15 @@ import typer
 from focusmem.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from focusmem.agent.memory import AgentMemory
     from focusmem.lab.solving import Solved
     from focusmem.model.backbone import Backbone
 
 app = typer.Typer(no_args_is_help=True)
+
+PolicyOption = Annotated[
+    Path | None,
+    typer.Option(help="A policy folder, as `focusmem lab pretrain` writes it; default: the shipped one."),
+]
 
 
 @app.callback()
@@ -132,12 +136,18 @@ def pretrain(
 
 @app.command()
 def evaluate(
-    policy: Annotated[Path, typer.Option(help="A policy folder, as `focusmem lab pretrain` writes it.")],
+    policy: PolicyOption = None,
     memory: Annotated[
         str, typer.Option(help="none, notes, replay, retrieved; or a memory that was trained: action-only, full, ...")
     ] = "none",
-    checkpoint: Annotated[Path | None, typer.Option(help="The trained memory's folder.")] = None,
-    embedder: Annotated[Path | None, typer.Option(help="The embedder's folder, where trajectories are found.")] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="The trained memory's folder; default: the shipped policy's, of full and action-only."),
+    ] = None,
+    embedder: Annotated[
+        Path | None,
+        typer.Option(help="The embedder's folder, where trajectories are found; default: the shipped policy's."),
+    ] = None,
     history: Annotated[bool, typer.Option("--history", help="Show events that left the window raw as well.")] = False,
     tasks: Annotated[int, typer.Option(help="How many evaluation tasks.")] = 400,
     seed: Annotated[int, typer.Option(help="Which tasks.")] = 0,
@@ -147,7 +157,7 @@ def evaluate(
     out: Annotated[Path | None, typer.Option(help="The run's folder; default: named after the options.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
 ) -> None:
-    """focusmem lab evaluate --policy runs/policy/policy --memory none --tasks 20
+    """focusmem lab evaluate --memory full --tasks 20
 
     Let a policy act in whole episodes on sites it has never seen. A run that was stopped goes on from its folder.
     """
@@ -155,8 +165,9 @@ def evaluate(
     from focusmem.lab.evaluate import EvaluateConfig
     from focusmem.lab.evaluate import evaluate as run
     from focusmem.lab.recall import LabBank, LabRecall
+    from focusmem.lab.shipped import SHIPPED_MEMORIES, Weights
     from focusmem.lab.world import World
-    from focusmem.recipes.lab_memory import VARIANTS
+    from focusmem.recipes.lab_memory import VARIANTS, agent_memory
 
     config = EvaluateConfig(
         memory="latent" if memory in VARIANTS else memory,  # type: ignore[arg-type]
@@ -169,9 +180,12 @@ def evaluate(
     )
     folder = out or Path("runs") / f"lab-{memory}{'-history' if history else ''}-{browser}-{seed}-{tasks}"
     backbone = load_policy(policy, device)
+    if policy is None and config.needs_recall:  # what ships was trained for the shipped policy and fits no other
+        embedder = embedder or Weights().embedder
+        checkpoint = checkpoint or (Weights().memory(memory) if memory in SHIPPED_MEMORIES else None)
     recall = None if embedder is None else LabRecall.build(LabBank(World(0), "e"), load_embedder(backbone, embedder))
-    agent_memory = None if checkpoint is None else _agent_memory(backbone, checkpoint, memory)
-    results = run(backbone, config, folder, memory=agent_memory, recall=recall)
+    trained = None if checkpoint is None else agent_memory(backbone, checkpoint, memory)
+    results = run(backbone, config, folder, memory=trained, recall=recall)
     if json:
         print_json(results)
         return
@@ -188,7 +202,7 @@ def evaluate(
 
 @app.command()
 def examine(
-    policy: Annotated[Path, typer.Option(help="A policy folder, as `focusmem lab pretrain` writes it.")],
+    policy: PolicyOption = None,
     values: Annotated[int, typer.Option(help="How many values to read off the screen.")] = 200,
     records: Annotated[int, typer.Option(help="How many records to ask about.")] = 100,
     seed: Annotated[int, typer.Option(help="Which tasks and records.")] = 0,
@@ -196,7 +210,7 @@ def examine(
     batch: Annotated[int, typer.Option(help="Questions asked at once.")] = 16,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
 ) -> None:
-    """focusmem lab examine --policy runs/policy/policy --values 40 --records 10
+    """focusmem lab examine --values 40 --records 10
 
     Ask a policy for single skills on sites it has never seen: read a value, describe a record, answer about it.
     """
@@ -215,24 +229,12 @@ def examine(
         typer.echo(f"Together {results[name]['right_rate']:.1%} ({low:.1%} to {high:.1%}) of {results[name]['num']}.")
 
 
-def _agent_memory(backbone: "Backbone", checkpoint: Path, name: str) -> "AgentMemory":
-    from focusmem.agent.memory import AgentMemory, MemoryUse
-    from focusmem.lab.texts import Texts
-    from focusmem.model.checkpoint import Checkpoint
-    from focusmem.recipes.lab_memory import variant
+def load_policy(folder: Path | None, device: str) -> "Backbone":
+    """The policy in a folder, or the shipped one."""
+    from focusmem.lab.policy import load_policy as load
+    from focusmem.lab.shipped import Weights
 
-    chosen = variant(name)
-    use = MemoryUse(is_dynamic=chosen.is_dynamic, is_gated=chosen.is_gated)
-    return AgentMemory(Checkpoint.open(checkpoint).build(backbone), Texts.load().serialise, use)
-
-
-def load_policy(folder: Path, device: str) -> "Backbone":
-    import torch
-
-    from focusmem.model.backbone import Backbone
-
-    dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
-    return Backbone.load(folder, dtype=dtype, device=device)
+    return load(Weights().policy if folder is None else folder, device)
 
 
 def wait_for_interrupt() -> None:

@@ -1,11 +1,11 @@
-"""`focusmem lab embedder|prepare|train`: memory that learns in the small offline world."""
+"""`focusmem lab embedder|bank|prepare|train|gate`: memory that learns in the small offline world."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from focusmem.cli.lab import app, load_policy
+from focusmem.cli.lab import PolicyOption, app, load_policy
 from focusmem.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -13,14 +13,13 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-PolicyOption = Annotated[Path, typer.Option(help="A policy folder, as `focusmem lab pretrain` writes it.")]
 DeviceOption = Annotated[str, typer.Option(help="cuda, or cpu for a trial of the machinery.")]
 
 
 @app.command()
 def embedder(
-    policy: PolicyOption,
     out: Annotated[Path, typer.Option(help="Where the embedder goes.")],
+    policy: PolicyOption = None,
     steps: Annotated[int, typer.Option(help="Steps of training.")] = 300,
     pairs: Annotated[int, typer.Option(help="Moments per step.")] = 64,
     device: DeviceOption = "cuda",
@@ -61,9 +60,48 @@ def embedder(
 
 
 @app.command()
+def bank(
+    out: Annotated[Path, typer.Option(help="Where the bank goes; a new folder.")],
+    sites: Annotated[int, typer.Option(min=1, help="Trajectories of so many evaluation sites, the first ones.")] = 8,
+    policy: PolicyOption = None,
+    embedder: Annotated[Path | None, typer.Option(help="The embedder's folder; default: the shipped policy's.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+) -> None:
+    """focusmem lab bank --out runs/bank --sites 8
+
+    Fill a bank with the experts' trajectories of the first evaluation sites, as the shipped one is made.
+    """
+    from focusmem.errors import ConfigError
+    from focusmem.lab.embedder import load_embedder
+    from focusmem.lab.expert_bank import write_expert_bank
+    from focusmem.lab.shipped import Weights
+    from focusmem.lab.world import World
+
+    if policy is not None and embedder is None:
+        raise ConfigError("The shipped embedder belongs to the shipped policy; give this policy's own with --embedder.")
+    backbone = load_policy(policy, device)
+    made = write_expert_bank(out, World(0), load_embedder(backbone, embedder or Weights().embedder), num_sites=sites)
+    if json:
+        print_json(
+            {
+                "bank": str(made.folder),
+                "num_sites": sites,
+                "num_trajectories": made.num_trajectories,
+                "num_steps": made.num_steps,
+                "num_bytes": made.num_bytes,
+            }
+        )
+        return
+    typer.echo(
+        f"{made.folder}: {made.num_trajectories} trajectories of {made.num_steps} steps, {made.num_bytes / 1e6:.2f} MB."
+    )
+
+
+@app.command()
 def prepare(
-    policy: PolicyOption,
     out: Annotated[Path, typer.Option(help="The prepared folder; what is there already is kept.")],
+    policy: PolicyOption = None,
     embedder: Annotated[Path | None, typer.Option(help="An embedder folder; without one, sites go by name.")] = None,
     trajectories: Annotated[int, typer.Option(help="Expert episodes to learn from.")] = 1500,
     device: DeviceOption = "cuda",
@@ -82,9 +120,9 @@ def prepare(
 @app.command()
 def train(
     variant: Annotated[str, typer.Argument(help="action-only, semantic, functional, content, readout, full, ...")],
-    policy: PolicyOption,
     prepared: Annotated[Path, typer.Option(help="A folder that `focusmem lab prepare` filled.")],
     out: Annotated[Path, typer.Option(help="The run's folder; a run that was stopped goes on from it.")],
+    policy: PolicyOption = None,
     start: Annotated[Path | None, typer.Option(help="A stage-A memory of the same kind to begin stage B with.")] = None,
     trajectories: Annotated[int, typer.Option(help="As many as were prepared.")] = 1500,
     steps: Annotated[int, typer.Option(help="Steps of stage A.")] = 1500,
@@ -118,8 +156,8 @@ def train(
 @app.command()
 def gate(
     memory: Annotated[str, typer.Argument(help="Which variant the checkpoint is: action-only, content, full, ...")],
-    policy: PolicyOption,
     checkpoint: Annotated[Path, typer.Option(help="The trained memory's folder.")],
+    policy: PolicyOption = None,
     trajectories: Annotated[int, typer.Option(help="Held-out episodes to measure on.")] = 100,
     set_threshold: Annotated[
         bool,

@@ -1,19 +1,26 @@
 """The `focusmem` command: the list of its verbs."""
 
+import atexit
 import logging
+import os
 import sys
+from contextlib import suppress
+from typing import NoReturn
 
 import typer
 
-from focusmem.cli import bank, bench, compare, lab_memory, model, report, trajectory
+from focusmem.cli import bank, bench, compare, demo, lab_memory, model, report, trajectory
 from focusmem.errors import FocusmemError
+
+_INTERRUPTED = 130
 
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
-    help="Latent memory for frozen GUI agents. Try: focusmem model describe --backbone qwen3-vl-8b",
+    help="Latent memory for frozen GUI agents. Try: focusmem demo",
 )
+app.command(name="demo")(demo.demo)
 app.add_typer(model.app, name="model", help="What the memory pathway is made of.")
 app.add_typer(lab_memory.app, name="lab", help="The small offline world: sites, tasks, solvers, a policy.")
 app.add_typer(trajectory.app, name="trajectory", help="Trajectories on disk.")
@@ -32,8 +39,23 @@ def main() -> None:
         sys.stderr.write(f"focusmem: {error}\n")
         sys.exit(2)
     except KeyboardInterrupt:
-        sys.stderr.write("\nfocusmem: stopped\n")
-        sys.exit(130)
+        _stop()
+    except SystemExit as ending:
+        if ending.code == _INTERRUPTED:  # how typer tells of Ctrl-C
+            _stop()
+        raise
+
+
+def _stop() -> NoReturn:
+    """Leave at once: everything has been closed by now, but a model may still be answering in a thread, and torch
+    aborts when the interpreter ends under it.
+    """
+    sys.stderr.write("\nfocusmem: stopped\n")
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    os._exit(_INTERRUPTED)
 
 
 if __name__ == "__main__":

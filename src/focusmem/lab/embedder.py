@@ -17,13 +17,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError
+from safetensors.torch import load as read_tensors
+from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional as F
 
 from focusmem.bank.embedder import EmbedderConfig, Moment, QwenEmbedder
 from focusmem.errors import CheckpointError, ConfigError, StorageError
-from focusmem.files import whole_folder, write_whole
+from focusmem.files import sha256_hex, whole_folder, write_whole
 from focusmem.lab.drawing import drawn_ahead, pixels_of, placeholder
 from focusmem.lab.experts import as_trajectory
 from focusmem.lab.fast_vision import see_all
@@ -216,8 +218,9 @@ def load_embedder(policy: Backbone, folder: Path) -> QwenEmbedder:
     """The embedder as it acts: a copy of the policy with the update added to its weights."""
     try:
         card = json.loads((folder / _CARD).read_text(encoding="utf-8"))
-        state = load_file(folder / _WEIGHTS)
-    except (OSError, ValueError) as error:
+        data = (folder / _WEIGHTS).read_bytes()
+        state = read_tensors(data)
+    except (OSError, ValueError, SafetensorError) as error:
         raise StorageError(f"Could not read the embedder in {folder}: {error}") from error
     if card["policy"]["weights"] != policy.identity().weights:
         raise CheckpointError(f"The embedder in {folder} belongs to another policy. Train it again for this one.")
@@ -230,7 +233,7 @@ def load_embedder(policy: Backbone, folder: Path) -> QwenEmbedder:
             base = layers.get_submodule(".".join((index, *path)))  # type: ignore[union-attr]
             update = state[f"{name}.up_OR"].float() @ state[f"{name}.down_RI"].float() * scale
             base.weight += update.to(base.weight.device, base.weight.dtype)
-    return QwenEmbedder(merged, READING)
+    return QwenEmbedder(merged, READING, weights_name=f"{policy.identity().weights} {sha256_hex(data)}")
 
 
 @torch.no_grad()

@@ -9,10 +9,11 @@ latent     the same as latent blocks, together with the expired history; a run s
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -20,15 +21,17 @@ import torch
 
 from focusmem.agent.live_episode import LiveEpisode
 from focusmem.agent.memory import AgentMemory
+from focusmem.agent.mind import Mind
+from focusmem.browser.base import Browser
 from focusmem.errors import ConfigError
 from focusmem.evaluation import metrics
 from focusmem.evaluation.run_store import RunStore
 from focusmem.evaluation.runner import Runner, RunnerConfig
 from focusmem.lab.browsers import BrowserKind, lab_browsers
 from focusmem.lab.minds import Asking, LatentMind, RawMind
-from focusmem.lab.recall import LabRecall
+from focusmem.lab.recall import Retrieval
 from focusmem.lab.rollout import iter_tasks
-from focusmem.lab.tasks import judge
+from focusmem.lab.tasks import LabTask, judge
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.progress import Progress
@@ -47,6 +50,8 @@ class EvaluateConfig:
     """Trajectories that retrieval may show."""
     num_tasks: int = 400
     seed: int = 0
+    sites: tuple[str, ...] | None = None
+    """Evaluation sites that tasks are drawn from; all of them unless told."""
     world_seed: int = 0
     browser: BrowserKind = "raster"
     shows_history: bool = False
@@ -60,6 +65,11 @@ class EvaluateConfig:
     @property
     def method(self) -> str:
         return self.name or self.memory
+
+    @property
+    def needs_recall(self) -> bool:
+        """Whether trajectories are found in a bank."""
+        return self.memory in ("latent", "retrieved")
 
     def __post_init__(self) -> None:
         for name, kind in (("memory", MemoryKind), ("browser", BrowserKind)):
@@ -76,7 +86,7 @@ def evaluate(
     folder: Path,
     *,
     memory: AgentMemory | None = None,
-    recall: LabRecall | None = None,
+    recall: Retrieval | None = None,
 ) -> dict[str, Any]:
     """Run what is not yet in `folder`, and sum up all of it.
 
@@ -94,14 +104,14 @@ class Evaluation:
         folder: Path,
         *,
         memory: AgentMemory | None = None,
-        recall: LabRecall | None = None,
+        recall: Retrieval | None = None,
     ) -> None:
         self.policy, self.config, self.store = policy, config, RunStore(folder)
-        self.recall = recall if config.memory in ("latent", "retrieved") else None
+        self.recall = recall if config.needs_recall else None
         self.world = World(config.world_seed)
         asking = Asking(shows_history=config.shows_history, max_new_tokens=config.max_new_tokens)
         self.mind: RawMind | LatentMind
-        if config.memory in ("latent", "retrieved") and recall is None:
+        if config.needs_recall and recall is None:
             raise ConfigError(f"Memory '{config.memory}' finds trajectories in a bank; give it an embedder.")
         if config.memory == "latent":
             if memory is None or recall is None:
@@ -112,36 +122,59 @@ class Evaluation:
                 policy, config.memory, self.world, asking, recall=self.recall, num_found=config.num_found
             )
 
+    def tasks(self) -> list[LabTask]:
+        """What is attempted, drawn by the config's seed."""
+        drawn = iter_tasks(self.world, "e", "evaluation", self.config.seed, sites=self.config.sites)
+        return list(islice(drawn, self.config.num_tasks))
+
     def run(self) -> None:
-        drawn = iter_tasks(self.world, "e", "evaluation", self.config.seed)
-        tasks = [next(drawn) for _ in range(self.config.num_tasks)]
-        run = self._record()
+        asyncio.run(self._run_alone())
+
+    async def _run_alone(self) -> None:
+        num_done = sum(self.store.is_done(one.task) for one in self.tasks())
+        async with AsyncExitStack() as stack:
+            make_browser = await lab_browsers(self.world, self.config.browser, stack)
+            line = stack.enter_context(Progress("evaluate", total=self.config.num_tasks, start=num_done))
+
+            def watch(episode: LiveEpisode) -> None:
+                line.step(failed=episode.error is not None, note=self.config.method)
+
+            await self.attempt(make_browser, watch)
+
+    async def attempt(
+        self,
+        make_browser: Callable[[Task], Awaitable[Browser]],
+        watch: Callable[[LiveEpisode], None] = lambda episode: None,
+        *,
+        mind: Mind | None = None,
+    ) -> None:
+        """All tasks that are not done yet, on record from beginning to end.
+
+        `mind` answers in place of the evaluation's own, for those who want to listen to it. Several evaluations may go
+        on in one event loop.
+        """
+        tasks, run = self.tasks(), self._record()
         defaults = asdict(EvaluateConfig())
         self.store.begin(run, {one.task.task_id: one.kind for one in tasks}, defaults=defaults)
-        try:
-            asyncio.run(self._run_all([one.task for one in tasks]))
-        except Exception as error:
-            self.store.end(run, f"{type(error).__name__}: {error}")
-            raise
-        self.store.end(run)
-
-    async def _run_all(self, tasks: Sequence[Task]) -> None:
         config = RunnerConfig(
             method=self.config.method,
             source=f"laboratory policy, {self.config.method}",
             num_parallel=self.config.batch_size,
             episode_s=self.config.episode_s,
         )
-        num_done = sum(map(self.store.is_done, tasks))
-        async with AsyncExitStack() as stack:
-            make_browser = await lab_browsers(self.world, self.config.browser, stack)
-            line = stack.enter_context(Progress("evaluate", total=len(tasks), start=num_done))
 
-            def watch(episode: LiveEpisode) -> None:
-                self._keep_recalled(episode)
-                line.step(failed=episode.error is not None, note=self.config.method)
+        def told(episode: LiveEpisode) -> None:
+            self._keep_recalled(episode)
+            watch(episode)
 
-            await Runner(config, self.store, self.mind, make_browser, judge, watch).run(tasks)
+        try:
+            await Runner(config, self.store, mind or self.mind, make_browser, judge, told).run(
+                [one.task for one in tasks]
+            )
+        except Exception as error:
+            self.store.end(run, f"{type(error).__name__}: {error}")
+            raise
+        self.store.end(run)
 
     def _record(self) -> Run:
         values = json.loads(json.dumps(asdict(self.config) | self._identities()))
@@ -171,7 +204,7 @@ class Evaluation:
         for name in names - {None}:
             place = self.store.folder / "recalled" / str(name)
             if self.recall is not None and not place.exists():
-                stored = self.recall.bank.trajectories[self.recall.bank.place_of[str(name)]]
+                stored = self.recall.load(str(name))
                 save_trajectory(place, stored.trajectory, stored.screenshots)
 
 

@@ -19,7 +19,7 @@ from focusmem.bank.embedder import Moment
 from focusmem.evidence import episodic_items, working_items
 from focusmem.lab.answers import experience, notes
 from focusmem.lab.experts import as_trajectory
-from focusmem.lab.recall import LabRecall
+from focusmem.lab.recall import Retrieval
 from focusmem.lab.rollout import Rollout, roll_out, screenshot_of
 from focusmem.lab.solvers import Solver
 from focusmem.lab.tasks import KINDS, LabTask, make_task, task_of
@@ -78,7 +78,7 @@ class RawMind:
         world: World,
         asking: Asking | None = None,
         *,
-        recall: LabRecall | None = None,
+        recall: Retrieval | None = None,
         num_found: int = 3,
     ) -> None:
         self.policy, self.kind, self.world, self.asking = policy, kind, world, asking or Asking()
@@ -174,7 +174,7 @@ class LatentMind:
     """Memory as blocks of latent tokens: what the retriever finds, and the expired history."""
 
     def __init__(
-        self, memory: AgentMemory, recall: LabRecall, asking: Asking | None = None, *, num_found: int = 3
+        self, memory: AgentMemory, recall: Retrieval, asking: Asking | None = None, *, num_found: int = 3
     ) -> None:
         self.memory, self.recall, self.asking, self.num_found = memory, recall, asking or Asking(), num_found
 
@@ -211,12 +211,11 @@ class LatentMind:
         """What was encoded stays: another episode may need it."""
 
 
-def find(recall: LabRecall, seen: Sequence[Seen], top: int) -> list[Found]:
+def find(recall: Retrieval, seen: Sequence[Seen], top: int) -> list[Found]:
     """What the retriever finds for the present moment of each episode."""
     moments = [_moment(episode, now.screenshot) for episode, now in seen]
     hits = recall.find(moments, [episode.task for episode, _ in seen], top=top)
-    bank = recall.bank
-    return [[(bank.trajectories[bank.place_of[hit.trajectory_id]], hit.score) for hit in own.hits] for own in hits]
+    return [[(recall.load(hit.trajectory_id), hit.score) for hit in own.hits] for own in hits]
 
 
 def _moment(episode: LiveEpisode, screenshot: Screenshot) -> Moment:

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -69,6 +70,12 @@ def new_policy(tokenizer: Tokenizer, *, seed: int = 0, **changes: dict[str, Any]
         sizes[part] = sizes[part] | values
     torch.manual_seed(seed)
     return Backbone.from_sizes(sizes, tokenizer, IMAGES, name="laboratory policy")
+
+
+def load_policy(folder: Path, device: str = "cpu") -> Backbone:
+    """A trained policy, in the precision that the device is fast in."""
+    dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
+    return Backbone.load(folder, dtype=dtype, device=device)
 
 
 def train_tokenizer(world: World, *, num_episodes: int = 400) -> Tokenizer:

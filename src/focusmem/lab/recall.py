@@ -5,7 +5,7 @@ The same guard and the same ranking as a bank on disk, for machines that have no
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,20 @@ from focusmem.progress import Progress
 from focusmem.schemas import Screenshot, StoredTrajectory, Task
 
 _BATCH = 64
+
+
+class Retrieval(Protocol):
+    """Where the laboratory's minds find trajectories: a split's in memory, or a bank on disk."""
+
+    @property
+    def embedder(self) -> Embedder:
+        """What makes vectors of moments."""
+
+    def find(self, moments: Sequence[Moment], tasks: Sequence[Task], *, top: int = 3) -> list[Hits]:
+        """For each moment the nearest trajectories that share no key with its task."""
+
+    def load(self, trajectory_id: str) -> StoredTrajectory:
+        """One that was found."""
 
 
 class LabBank:
@@ -79,6 +93,9 @@ class LabRecall:
     def find(self, moments: Sequence[Moment], tasks: Sequence[Task], *, top: int = 3) -> list[Hits]:
         """The nearest trajectories that share no key with the task at hand."""
         return self.nearest(self.embedder.embed_queries(moments), tasks, top=top)
+
+    def load(self, trajectory_id: str) -> StoredTrajectory:
+        return self.bank.trajectories[self.bank.place_of[trajectory_id]]
 
     def nearest(self, vectors_QD: npt.NDArray[np.float32], tasks: Sequence[Task], *, top: int = 3) -> list[Hits]:
         """The same for moments whose vectors are known already."""

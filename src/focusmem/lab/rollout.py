@@ -36,7 +36,12 @@ class RolloutStep:
 
 def screenshot_of(world: World, step: RolloutStep) -> Screenshot:
     """What a step saw, drawn again."""
-    return Screenshot.from_image(PageSession(world, step.path, scroll=step.scroll, typed=step.typed).image())
+    return Screenshot.from_image(session_of(world, step).image())
+
+
+def session_of(world: World, step: RolloutStep) -> PageSession:
+    """The page as it stood before a step."""
+    return PageSession(world, step.path, scroll=step.scroll, typed=step.typed)
 
 
 @dataclass(frozen=True)
@@ -90,11 +95,14 @@ def slip_instead(wanted: AnyAction, sought: str | None, names: Sequence[str], rn
     return None if slip == wanted else slip
 
 
-def iter_tasks(world: World, split: str, use: Use, seed: int) -> Iterator[LabTask]:
-    """Tasks without end, over a split's sites, as far as they are sensible."""
+def iter_tasks(
+    world: World, split: str, use: Use, seed: int, *, sites: Sequence[str] | None = None
+) -> Iterator[LabTask]:
+    """Tasks without end, over a split's sites or some of them, as far as they are sensible."""
     rng = random.Random(derive_seed(world.seed, "tasks", split, use, seed))
+    names = sites or [f"{split}-{number}" for number in range(NUM_SITES[split])]
     while True:
-        site_id = f"{split}-{rng.randrange(NUM_SITES[split])}"
+        site_id = rng.choice(names)
         kinds = KINDS[world.site(site_id).family]
         kind = rng.choices(kinds, [COMPARISON_WEIGHT if kind in COMPARISONS else 1 for kind in kinds])[0]
         task = make_task(world, site_id, kind, use, rng.randrange(10**6))

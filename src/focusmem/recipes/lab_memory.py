@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from focusmem.agent.memory import AgentMemory, MemoryUse
 from focusmem.errors import ConfigError
 from focusmem.lab.fast_vision import see_all
-from focusmem.lab.texts import PROMPTS
+from focusmem.lab.texts import PROMPTS, Texts
 from focusmem.model.backbone import Backbone, VisionFeatures
+from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.compressor import CompressorConfig
 from focusmem.model.config import MemoryConfig
 from focusmem.model.gate import GateConfig
@@ -92,6 +94,13 @@ def variant(name: str) -> Variant:
     if name not in VARIANTS:
         raise ConfigError(f"There is no memory variant '{name}'; choose one of {', '.join(VARIANTS)}.")
     return VARIANTS[name]
+
+
+def agent_memory(policy: Backbone, checkpoint: Path, name: str, *, tells_attention: bool = False) -> AgentMemory:
+    """A trained memory as it acts: which parts of it take part is its variant's to say."""
+    chosen = variant(name)
+    use = MemoryUse(is_dynamic=chosen.is_dynamic, is_gated=chosen.is_gated, tells_attention=tells_attention)
+    return AgentMemory(Checkpoint.open(checkpoint).build(policy), Texts.load().serialise, use)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,216 @@
+"""A demonstration: a few tasks of the laboratory, without and with memory at the same time, for a person to watch.
+
+Tasks are the first ones that a seed draws, in evaluation wordings, over the sites that the bank holds a trajectory of.
+Whether one of these trajectories shows what a task needs is left to chance, as it is in an evaluation.
+"""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, get_args
+
+from focusmem.agent.live_episode import LiveEpisode
+from focusmem.agent.mind import Mind, Reply, Seen
+from focusmem.bank.store import Bank
+from focusmem.browser.base import Browser
+from focusmem.errors import ConfigError, PolicyError, StorageError, UserError, WorldError
+from focusmem.evaluation.metrics import summarise
+from focusmem.evaluation.runner import outcome_of
+from focusmem.files import remove_folder
+from focusmem.lab.bank_recall import BankRecall
+from focusmem.lab.browsers import BrowserKind, lab_browsers
+from focusmem.lab.embedder import load_embedder
+from focusmem.lab.evaluate import EvaluateConfig, Evaluation
+from focusmem.lab.policy import load_policy
+from focusmem.lab.shipped import Weights
+from focusmem.lab.tasks import LabTask, judge
+from focusmem.recipes.lab_memory import agent_memory
+from focusmem.reports import RunFolder, WrittenPage, write_page
+from focusmem.schemas import Outcome, Task, parse_action
+from focusmem.schemas.action import AnyAction
+
+WITHOUT, WITH = "none", "full"
+METHODS = (WITHOUT, WITH)
+"""As the runs, and so their folders, are called."""
+
+BrowserChoice = Literal["auto", "chromium", "raster"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoConfig:
+    seed: int = 0
+    """Which tasks."""
+    num_tasks: int = 3
+    browser: BrowserChoice = "auto"
+    """`auto` is Chromium where there is one, the raster otherwise."""
+    max_new_tokens: int = 96
+
+    def __post_init__(self) -> None:
+        if self.browser not in get_args(BrowserChoice):
+            raise ConfigError(f"browser is '{self.browser}'; choose one of {', '.join(get_args(BrowserChoice))}.")
+        if self.num_tasks < 1:
+            raise ConfigError(f"num_tasks is {self.num_tasks}; it must be at least 1.")
+
+
+@dataclass
+class Lane:
+    """One task under one method, as far as it has come."""
+
+    number: int
+    """Of the task, from one."""
+    task: LabTask
+    method: str
+    num_steps: int = 0
+    action: AnyAction | None = None
+    """The last one; None also where the last reply could not be read."""
+    outcome: Outcome | None = None
+    """None while it goes on."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What is left of a demonstration: two run folders and a page."""
+
+    folder: Path
+    tasks: Sequence[LabTask]
+    browser: BrowserKind
+    why_raster: str | None
+    """Why it was not Chromium, where that would have been preferred."""
+    page: WrittenPage
+
+
+class Audience:
+    """Whoever watches. Told from several threads, of one thing at a time; this one only listens."""
+
+    def begin(self, lanes: Sequence[Lane], browser: BrowserKind, why_raster: str | None) -> None:
+        """Everything is loaded, and it begins."""
+
+    def see(self, lane: Lane) -> None:
+        """A lane has come further."""
+
+
+def demonstrate(config: DemoConfig, weights: Weights, folder: Path, audience: Audience | None = None) -> Shown:
+    """Run, and write the page. An earlier demonstration in the folder is replaced."""
+    # Asked for first, so that whatever is missing is said before anything is loaded.
+    places = weights.policy, weights.embedder, weights.memory(WITH), weights.bank
+    _clear(folder)
+    policy = load_policy(places[0])
+    memory = agent_memory(policy, places[2], WITH, tells_attention=True)
+    recall = BankRecall(Bank.open(places[3]), load_embedder(policy, places[1]))
+    basis = EvaluateConfig(
+        num_tasks=config.num_tasks,
+        seed=config.seed,
+        sites=tuple(recall.sites()),
+        batch_size=config.num_tasks,
+        max_new_tokens=config.max_new_tokens,
+    )
+
+    def evaluations(browser: BrowserKind) -> list[Evaluation]:
+        without = replace(basis, memory="none", name=WITHOUT, browser=browser)
+        with_memory = replace(basis, memory="latent", name=WITH, browser=browser)
+        return [
+            Evaluation(policy, without, folder / WITHOUT),
+            Evaluation(policy, with_memory, folder / WITH, memory=memory, recall=recall),
+        ]
+
+    side_by_side = _SideBySide(evaluations, audience or Audience())
+    browser, why_raster = asyncio.run(side_by_side.run(config.browser))
+    for evaluation in side_by_side.evaluations:
+        summarise(evaluation.store)
+    page = write_page([RunFolder.open(folder / method) for method in METHODS], folder / "page.html")
+    return Shown(folder, side_by_side.evaluations[0].tasks(), browser, why_raster, page)
+
+
+class _SideBySide:
+    """Evaluations of the same tasks that share an event loop, a browser pool and the policy."""
+
+    def __init__(self, evaluations: Callable[[BrowserKind], list[Evaluation]], audience: Audience) -> None:
+        self._make, self._audience = evaluations, audience
+        self._turn = threading.Lock()
+        self.evaluations: list[Evaluation] = []
+        self._lanes: dict[tuple[str, str], Lane] = {}
+
+    async def run(self, choice: BrowserChoice) -> tuple[BrowserKind, str | None]:
+        async with AsyncExitStack() as stack:
+            kind, why_raster = await choose_browser(choice)
+            self.evaluations = self._make(kind)
+            make_browser = await lab_browsers(self.evaluations[0].world, kind, stack)
+            self._lanes = {
+                (one.task.task_id, method): Lane(number, one, method)
+                for number, one in enumerate(self.evaluations[0].tasks(), start=1)
+                for method in METHODS
+            }
+            self._audience.begin(list(self._lanes.values()), kind, why_raster)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for evaluation in self.evaluations:
+                        group.create_task(self._attempt(evaluation, make_browser))
+            except BaseExceptionGroup as problems:
+                raise problems.exceptions[0] from None  # the first is what stopped the other
+        return kind, why_raster
+
+    async def _attempt(self, evaluation: Evaluation, make_browser: Callable[[Task], Awaitable[Browser]]) -> None:
+        method = evaluation.config.method
+
+        def ended(episode: LiveEpisode) -> None:
+            lane = self._lanes[episode.task.task_id, method]
+            lane.num_steps, lane.outcome = len(episode.steps), outcome_of(episode, judge)
+            self._audience.see(lane)
+
+        def said(episode: LiveEpisode, text: str) -> None:
+            lane = self._lanes[episode.task.task_id, method]
+            lane.num_steps, lane.action = len(episode.steps) + 1, _read(text)
+            self._audience.see(lane)
+
+        await evaluation.attempt(make_browser, ended, mind=_InTurn(evaluation.mind, self._turn, said))
+
+
+class _InTurn:
+    """A mind that shares the policy, and the processor's few cores, with others: they answer one after the other."""
+
+    def __init__(self, mind: Mind, turn: threading.Lock, said: Callable[[LiveEpisode, str], None]) -> None:
+        self._mind, self._turn, self._said = mind, turn, said
+
+    def ask(self, seen: Sequence[Seen]) -> list[Reply]:
+        with self._turn:
+            replies = self._mind.ask(seen)
+            for (episode, _), reply in zip(seen, replies, strict=True):
+                self._said(episode, reply.text)
+        return replies
+
+    def forget(self, task: Task) -> None:
+        self._mind.forget(task)
+
+
+async def choose_browser(choice: BrowserChoice) -> tuple[BrowserKind, str | None]:
+    """The browser to use and, where `auto` has to do with the raster, why."""
+    if choice != "auto":
+        return choice, None
+    try:
+        from focusmem.browser.chromium_process import ChromiumPool
+
+        async with ChromiumPool() as pool:
+            await pool.process(("localhost",))
+    except (UserError, WorldError) as error:
+        return "raster", str(error)
+    return "chromium", None
+
+
+def _read(text: str) -> AnyAction | None:
+    try:
+        return parse_action(text)
+    except PolicyError:
+        return None
+
+
+def _clear(folder: Path) -> None:
+    """Make room where an earlier demonstration was; anything else is not ours to remove."""
+    for method in METHODS:
+        place = folder / method
+        if place.exists() and not (place / "config.json").exists():
+            raise StorageError(f"{place} exists and is not a run, so it is not replaced; choose another --out.")
+    for method in METHODS:
+        remove_folder(folder / method)
