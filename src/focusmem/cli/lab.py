@@ -153,21 +153,23 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Which tasks.")] = 0,
     browser: Annotated[str, typer.Option(help="raster or chromium.")] = "raster",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    batch: Annotated[int, typer.Option(help="Episodes that go on side by side.")] = 16,
+    batch: Annotated[int, typer.Option(help="Episodes that go on side by side, in each process.")] = 16,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Processes that share the tasks, each with its own policy: keeps a GPU busier.")
+    ] = 1,
     out: Annotated[Path | None, typer.Option(help="The run's folder; default: named after the options.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
 ) -> None:
     """focusmem lab evaluate --memory full --tasks 20
 
     Let a policy act in whole episodes on sites it has never seen. A run that was stopped goes on from its folder.
+
+    On a GPU: focusmem lab evaluate --memory full --tasks 400 --device cuda --batch 100 --processes 4
     """
-    from focusmem.lab.embedder import load_embedder
     from focusmem.lab.evaluate import EvaluateConfig
-    from focusmem.lab.evaluate import evaluate as run
-    from focusmem.lab.recall import LabBank, LabRecall
-    from focusmem.lab.shipped import SHIPPED_MEMORIES, Weights
-    from focusmem.lab.world import World
-    from focusmem.recipes.lab_memory import VARIANTS, agent_memory
+    from focusmem.recipes.lab_evaluation import EvaluationPlan
+    from focusmem.recipes.lab_evaluation import evaluate as run
+    from focusmem.recipes.lab_memory import VARIANTS
 
     config = EvaluateConfig(
         memory="latent" if memory in VARIANTS else memory,  # type: ignore[arg-type]
@@ -179,13 +181,10 @@ def evaluate(
         batch_size=batch,
     )
     folder = out or Path("runs") / f"lab-{memory}{'-history' if history else ''}-{browser}-{seed}-{tasks}"
-    backbone = load_policy(policy, device)
-    if policy is None and config.needs_recall:  # what ships was trained for the shipped policy and fits no other
-        embedder = embedder or Weights().embedder
-        checkpoint = checkpoint or (Weights().memory(memory) if memory in SHIPPED_MEMORIES else None)
-    recall = None if embedder is None else LabRecall.build(LabBank(World(0), "e"), load_embedder(backbone, embedder))
-    trained = None if checkpoint is None else agent_memory(backbone, checkpoint, memory)
-    results = run(backbone, config, folder, memory=trained, recall=recall)
+    plan = EvaluationPlan(
+        config=config, folder=folder, policy=policy, checkpoint=checkpoint, embedder=embedder, device=device
+    )
+    results = run(plan, num_processes=processes)
     if json:
         print_json(results)
         return

@@ -9,8 +9,8 @@ latent     the same as latent blocks, together with the expired history; a run s
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -23,7 +23,7 @@ from focusmem.agent.live_episode import LiveEpisode
 from focusmem.agent.memory import AgentMemory
 from focusmem.agent.mind import Mind
 from focusmem.browser.base import Browser
-from focusmem.errors import ConfigError
+from focusmem.errors import ConfigError, StorageError
 from focusmem.evaluation import metrics
 from focusmem.evaluation.run_store import RunStore
 from focusmem.evaluation.runner import Runner, RunnerConfig
@@ -39,6 +39,12 @@ from focusmem.schemas import Run, Task, save_trajectory
 from focusmem.schemas.environment import collect_environment
 
 MemoryKind = Literal["none", "notes", "replay", "retrieved", "latent"]
+MakeBrowser = Callable[[Task], Awaitable[Browser]]
+Watch = Callable[[LiveEpisode], None]
+
+
+def _nobody(episode: LiveEpisode) -> None:
+    """Watches."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,21 +147,38 @@ class Evaluation:
 
             await self.attempt(make_browser, watch)
 
-    async def attempt(
-        self,
-        make_browser: Callable[[Task], Awaitable[Browser]],
-        watch: Callable[[LiveEpisode], None] = lambda episode: None,
-        *,
-        mind: Mind | None = None,
-    ) -> None:
+    async def attempt(self, make_browser: MakeBrowser, watch: Watch = _nobody, *, mind: Mind | None = None) -> None:
         """All tasks that are not done yet, on record from beginning to end.
 
         `mind` answers in place of the evaluation's own, for those who want to listen to it. Several evaluations may go
         on in one event loop.
         """
-        tasks, run = self.tasks(), self._record()
-        defaults = asdict(EvaluateConfig())
-        self.store.begin(run, {one.task.task_id: one.kind for one in tasks}, defaults=defaults)
+        with self.on_record():
+            await self._attempt(self.tasks(), make_browser, watch, mind or self.mind)
+
+    def run_part(self, number: int, num_parts: int) -> None:
+        """Every so-manieth task, counted from `number`, of a run that somebody else has put on record."""
+
+        async def run() -> None:
+            async with AsyncExitStack() as stack:
+                make_browser = await lab_browsers(self.world, self.config.browser, stack)
+                await self._attempt(self.tasks()[number::num_parts], make_browser, _nobody, self.mind)
+
+        asyncio.run(run())
+
+    @contextmanager
+    def on_record(self) -> Iterator[None]:
+        """The run begins here, and ends as finished or failed."""
+        run, kinds = self._record(), {one.task.task_id: one.kind for one in self.tasks()}
+        self.store.begin(run, kinds, defaults=asdict(EvaluateConfig()))
+        try:
+            yield
+        except Exception as error:
+            self.store.end(run, f"{type(error).__name__}: {error}")
+            raise
+        self.store.end(run)
+
+    async def _attempt(self, tasks: Sequence[LabTask], make_browser: MakeBrowser, watch: Watch, mind: Mind) -> None:
         config = RunnerConfig(
             method=self.config.method,
             source=f"laboratory policy, {self.config.method}",
@@ -167,14 +190,7 @@ class Evaluation:
             self._keep_recalled(episode)
             watch(episode)
 
-        try:
-            await Runner(config, self.store, mind or self.mind, make_browser, judge, told).run(
-                [one.task for one in tasks]
-            )
-        except Exception as error:
-            self.store.end(run, f"{type(error).__name__}: {error}")
-            raise
-        self.store.end(run)
+        await Runner(config, self.store, mind, make_browser, judge, told).run([one.task for one in tasks])
 
     def _record(self) -> Run:
         values = json.loads(json.dumps(asdict(self.config) | self._identities()))
@@ -205,7 +221,11 @@ class Evaluation:
             place = self.store.folder / "recalled" / str(name)
             if self.recall is not None and not place.exists():
                 stored = self.recall.load(str(name))
-                save_trajectory(place, stored.trajectory, stored.screenshots)
+                try:
+                    save_trajectory(place, stored.trajectory, stored.screenshots)
+                except StorageError:
+                    if not place.exists():  # else another process of this run was faster
+                        raise
 
 
 def summarise(folder: Path) -> dict[str, Any]:

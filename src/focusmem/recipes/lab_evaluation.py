@@ -1,0 +1,116 @@
+"""An evaluation in the laboratory from names and folders alone, in one process or shared out over several.
+
+A policy this small leaves a GPU idle while Python thinks; several processes, each with its own copy, keep it busier.
+"""
+
+import multiprocessing
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from focusmem.errors import ConfigError, FocusmemError
+from focusmem.evaluation.run_store import RunStore
+from focusmem.lab.embedder import load_embedder
+from focusmem.lab.evaluate import EvaluateConfig, Evaluation, summarise
+from focusmem.lab.policy import load_policy
+from focusmem.lab.recall import LabBank, LabRecall
+from focusmem.lab.shipped import SHIPPED_MEMORIES, Weights
+from focusmem.lab.world import World
+from focusmem.progress import Progress
+from focusmem.recipes.lab_memory import agent_memory
+from focusmem.schemas import Task
+
+_LOOK_S = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationPlan:
+    """All that a process needs to know to take its part."""
+
+    config: EvaluateConfig
+    folder: Path
+    policy: Path | None = None
+    """None: the shipped one."""
+    checkpoint: Path | None = None
+    """A trained memory; None: the shipped one where there is one."""
+    embedder: Path | None = None
+    """None: the shipped policy's, where trajectories have to be found."""
+    device: str = "cpu"
+
+    def build(self, vectors_ND: npt.NDArray[np.float32] | None = None) -> Evaluation:
+        """Everything loaded. `vectors_ND` are the bank's, where another process has made them already."""
+        config, embedder, checkpoint = self.config, self.embedder, self.checkpoint
+        policy = load_policy(Weights().policy if self.policy is None else self.policy, self.device)
+        if self.policy is None and config.needs_recall:  # what ships was trained for the shipped policy alone
+            embedder = embedder or Weights().embedder
+            checkpoint = checkpoint or (Weights().memory(config.method) if config.method in SHIPPED_MEMORIES else None)
+        recall: LabRecall | None = None
+        if embedder is not None and config.needs_recall:
+            bank, finder = LabBank(World(config.world_seed), "e"), load_embedder(policy, embedder)
+            recall = LabRecall.build(bank, finder) if vectors_ND is None else LabRecall.of(bank, finder, vectors_ND)
+        memory = None if checkpoint is None else agent_memory(policy, checkpoint, config.method)
+        return Evaluation(policy, config, self.folder, memory=memory, recall=recall)
+
+
+def evaluate(plan: EvaluationPlan, *, num_processes: int = 1) -> dict[str, Any]:
+    """Run what is not yet in the plan's folder, and sum up all of it."""
+    if num_processes < 1:
+        raise ConfigError(f"num_processes is {num_processes}; it must be at least 1.")
+    evaluation = plan.build()
+    if num_processes == 1:
+        evaluation.run()
+    else:
+        with evaluation.on_record():
+            _share_out(plan, evaluation, num_processes)
+    return summarise(plan.folder)
+
+
+def _share_out(plan: EvaluationPlan, evaluation: Evaluation, num_processes: int) -> None:
+    """Processes that take a part each; episodes are counted as they appear on disk."""
+    recall = evaluation.recall
+    vectors_ND = recall.index.vectors_ND if isinstance(recall, LabRecall) else None
+    context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
+    processes = [
+        context.Process(target=_take_part, args=(plan, number, num_processes, vectors_ND), daemon=True)
+        for number in range(num_processes)
+    ]
+    tasks = [one.task for one in evaluation.tasks()]
+    try:
+        for process in processes:
+            process.start()
+        _watch(evaluation.store, tasks, processes, note=plan.config.method)
+    finally:
+        for process in processes:
+            if process.is_alive():
+                process.terminate()
+            process.join()
+    num_failed = sum(process.exitcode != 0 for process in processes)
+    if num_failed:
+        raise FocusmemError(
+            f"{num_failed} of {num_processes} processes stopped early; their messages are above. "
+            f"What is finished is in {plan.folder}, and the same line goes on from there."
+        )
+
+
+def _watch(store: RunStore, tasks: Sequence[Task], processes: Sequence[BaseProcess], *, note: str) -> None:
+    left = [task for task in tasks if not store.is_done(task)]
+    with Progress("evaluate", total=len(tasks), start=len(tasks) - len(left)) as line:
+        while any(process.is_alive() for process in processes):
+            wait([process.sentinel for process in processes if process.is_alive()], timeout=_LOOK_S)
+            num_before, left = len(left), [task for task in left if not store.is_done(task)]
+            line.step(num_before - len(left), note=note)
+
+
+def _take_part(
+    plan: EvaluationPlan, number: int, num_processes: int, vectors_ND: npt.NDArray[np.float32] | None
+) -> None:
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // num_processes))
+    plan.build(vectors_ND).run_part(number, num_processes)
