@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from focusmem.agent.memory import AgentMemory
 from focusmem.errors import ConfigError, FocusmemError
 from focusmem.evaluation.run_store import RunStore
 from focusmem.lab.embedder import load_embedder
@@ -56,7 +57,9 @@ class EvaluationPlan:
         if embedder is not None and config.needs_recall:
             bank, finder = LabBank(World(config.world_seed), "e"), load_embedder(policy, embedder)
             recall = LabRecall.build(bank, finder) if vectors_ND is None else LabRecall.of(bank, finder, vectors_ND)
-        memory = None if checkpoint is None else agent_memory(policy, checkpoint, config.method)
+        memory: AgentMemory | None = None
+        if config.memory == "latent" and checkpoint is not None:
+            memory = agent_memory(policy, checkpoint, config.method)
         return Evaluation(policy, config, self.folder, memory=memory, recall=recall)
 
 
