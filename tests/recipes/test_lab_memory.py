@@ -119,7 +119,8 @@ def quick():
 
 def experiment(**changes) -> ExperimentConfig:
     own = LabDecisionsConfig(**{"num_trajectories": 1, "negative_share": 1.0} | changes)
-    return ExperimentConfig(decisions=own, batching=BatchingConfig(num_decisions=2), num_bank_sites=12)
+    # An untrained policy is surprised by everything; each decision once is enough here.
+    return ExperimentConfig(decisions=own, batching=BatchingConfig(num_decisions=2), num_bank_sites=12, hard_times=1)
 
 
 def test_what_was_prepared_is_all_that_training_asks_for(policy, quick, tmp_path):
