@@ -142,3 +142,10 @@ def test_a_failed_action_is_told_as_one(corpus):
     text = "".join(part for turn in prompt for part in turn.parts if isinstance(part, str))
     assert f"{action_to_json(steps[failed[0]].action)} failed" in text
     assert text.count(" failed") == sum(step.error is not None for step in steps[max(0, failed[0] - 2) : failed[0] + 1])
+
+
+def test_a_batch_of_words_alone_holds_no_picture(corpus):
+    batch = corpus.batch({"comparison": 1.0}, 0, max_tokens=300)
+    assert batch.pixels_NHWC.shape == (0, VIEW_HEIGHT, VIEW_WIDTH, 3)
+    assert len(batch.letters_PVS) == len(batch.visual_V) == 0
+    assert len(batch.before_M) > 0

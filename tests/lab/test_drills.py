@@ -40,6 +40,16 @@ def test_what_is_said_to_be_in_view_can_be_clicked_and_nothing_else(world):
     assert min(num.values()) > 100
 
 
+def test_what_is_to_be_clicked_can_be_read(world):
+    rng = random.Random(2)
+    for rollout in some_episodes(world):
+        for step in rollout.steps:
+            view = somewhere_on(world, step, rng)
+            words = {word.text for word in world.scene(view.path).words() if word.is_readable(view.scroll)}
+            for name, action in sought(world, view, rng):
+                assert action.name == "scroll" or set(name.split()) <= words
+
+
 def test_a_scroll_leads_towards_what_stands_elsewhere_on_the_page(world):
     rng, num = random.Random(1), 0
     for rollout in some_episodes(world):

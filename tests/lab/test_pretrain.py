@@ -126,7 +126,7 @@ def test_a_pause_keeps_to_the_schedule_of_the_whole(tmp_path, monkeypatch):
         pretrain(config, tmp_path)
     assert [spent for spent, _ in rates] == sorted(spent for spent, _ in rates)
     for spent, rate in rates:
-        share = spent / (config.minutes * 60)
+        share = min(1.0, spent / (config.minutes * 60))  # a slow machine's step may end late
         scale = 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * share))
         assert rate == pytest.approx([config.matrix_rate * scale, config.other_rate * scale], rel=1e-6)
 

@@ -170,7 +170,7 @@ def test_batching_config_names_the_field():
         BatchingConfig(num_decisions=0)
 
 
-def test_some_decisions_come_more_often_and_never_twice_side_by_side():
+def test_some_decisions_come_more_often_and_never_twice_in_a_stretch():
     repeats = {(0, 1): 3, (2, 0): 2}
     config = BatchingConfig(num_decisions=1, max_per_trajectory=4, num_epochs=2, seed=3)
     data = TrajectoryBatches(Source(), config, repeats)

@@ -503,3 +503,25 @@ def test_packed_rows_learn_the_same(tmp_path):
 def test_packed_rows_and_recomputed_blocks_exclude_each_other():
     with pytest.raises(ConfigError, match="exclude each other"):
         make_loop(packs_rows=True, recomputes_blocks=True)
+
+
+def test_other_data_is_not_gone_on_with(tmp_path):
+    """Where data can tell, a run never mixes two kinds of it; a run of earlier times could not tell."""
+
+    class Named(ListedBatches):
+        digest = "one"
+
+    policy, loop = make_memory_policy(), make_loop(max_minutes=1e-9)
+    batches = make_data(3).batches
+    train_stage_a(policy, Named(batches), tmp_path, stage=ACTIONS, loop=loop)
+    other = Named(batches)
+    object.__setattr__(other, "digest", "two")
+    with pytest.raises(CheckpointError, match=r"data\.digest = one, but this one asks for two"):
+        train_stage_a(policy, other, tmp_path, stage=ACTIONS, loop=loop)
+    assert train_stage_a(policy, Named(batches), tmp_path, stage=ACTIONS, loop=make_loop()).is_finished
+
+
+def test_packing_is_checked_before_anything_is_written(tmp_path):
+    with pytest.raises(ConfigError, match=r"LoraConfig.dropout is 0.1"):
+        train_stage_a(make_memory_policy(dropout=0.1), make_data(1), tmp_path / "run", loop=make_loop(packs_rows=True))
+    assert not (tmp_path / "run").exists()

@@ -59,7 +59,9 @@ def sought(world: World, step: RolloutStep, rng: random.Random) -> list[tuple[st
     in_view = {control.name for control in controls if control.kind != "field"}
     if in_view & set(site.dialog_buttons):
         return []
-    ways = {name: make_action("click", description=name) for name in in_view}
+    readable = " ".join(word.text for word in scene.words() if word.is_readable(step.scroll))
+    # What is cut by the edge can be clicked, but hardly seen; it is neither here nor there.
+    ways = {name: make_action("click", description=name) for name in in_view if name in readable}
     away = _out_of_view(scene, step.scroll, in_view)
     if Address.parse(step.path).parts[:1] == ("find",) and step.scroll < scene.max_scroll:
         # One of the results still to come, or of none.

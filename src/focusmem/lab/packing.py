@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from focusmem.lab.characters import letters_in_view
+from focusmem.lab.characters import NUM_SLOTS, letters_in_view
 from focusmem.lab.drawing import pixels_of
 from focusmem.lab.rollout import RolloutStep
 from focusmem.lab.scene import VIEW_HEIGHT, VIEW_WIDTH
@@ -101,12 +101,19 @@ def pack_examples(world: World, chat: ChatTokenizer, examples: Sequence[Example]
         learnt_M=torch.from_numpy(learnt[targets] - 1),
         row_M=torch.from_numpy(np.searchsorted(starts, targets, side="right") - 1),
         visual_V=torch.from_numpy(np.nonzero(ids == image_token)[0]),
-        pixels_NHWC=torch.from_numpy(np.stack([pixels_of(world, view) for view in pictures])),
-        letters_PVS=torch.from_numpy(np.stack([_letters(world, view) for view in islice(pictures, NUM_LETTERED)])),
+        pixels_NHWC=_stacked([pixels_of(world, view) for view in pictures], (VIEW_HEIGHT, VIEW_WIDTH, 3)),
+        letters_PVS=_stacked(
+            [_letters(world, view) for view in islice(pictures, NUM_LETTERED)], (grid[0] * grid[1], NUM_SLOTS)
+        ),
         picture_of_place=torch.tensor(places),
         longest=int(np.diff(ends).max()),
         tags=tuple(one.tag for one in examples),
     )
+
+
+def _stacked(arrays: Sequence[npt.NDArray[np.uint8]], shape: tuple[int, ...]) -> torch.Tensor:
+    """Bytes, one array after the other; there may be none, where nothing but words is learnt from."""
+    return torch.from_numpy(np.stack(arrays)) if arrays else torch.zeros(0, *shape, dtype=torch.uint8)
 
 
 def _letters(world: World, view: RolloutStep) -> npt.NDArray[np.uint8]:

@@ -82,7 +82,7 @@ EVERYTHING = {
     "episode": 0.18, "decision": 0.38, "question": 0.14,
 }  # fmt: skip
 WEIGHTS = {
-    "transcription": 0.3, "line": 0.5, "answer": 1.0, "comparison": 2.0, "search": 1.0,
+    "transcription": 0.3, "line": 0.5, "answer": 1.0, "comparison": 0.6, "search": 0.3,
     "episode": 1.0, "decision": 2.0, "question": 1.0, "record": 0.5,
 }  # fmt: skip
 """How much a token of each kind counts: what is plentiful counts less, what the policy is for counts more."""

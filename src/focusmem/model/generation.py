@@ -77,15 +77,14 @@ def generate(
 
 @torch.no_grad()
 def is_greedy(backbone: Backbone, rows: Sequence[Row], hidden_MD: Tensor, *, max_tokens: int = 8192) -> list[bool]:
-    """Whether each row's reply, end mark included, is what greedy decoding would give.
+    """Whether each row's reply, end mark included, is what greedy decoding would give, up to rounding.
 
     `hidden_MD` are the rows' `target_hidden`. A reply that was guessed is read in one pass, where saying it takes as
     many passes as it has tokens.
     """
     chosen = torch.cat([backbone.logits(part_ND).argmax(dim=-1) for part_ND in torch.split(hidden_MD, max_tokens)])
-    targets = torch.tensor([token for row in rows for token in row.target_ids], device=chosen.device)
-    same = torch.split(chosen == targets, [len(row.target_ids) for row in rows])
-    return [bool(one.all()) for one in same]
+    found = iter(chosen.tolist())  # the one wait for the GPU
+    return [[next(found) for _ in row.target_ids] == list(row.target_ids) for row in rows]
 
 
 def _choose(logits_BV: Tensor, config: GenerationConfig, generators: Sequence[torch.Generator]) -> list[int]:

@@ -106,6 +106,8 @@ class Batch:
     lengths: tuple[int, ...]
     next_positions: tuple[int, ...]
     target_ids: tuple[tuple[int, ...], ...]
+    places_T: Tensor | None = None
+    """Where each vector that counts stands among all, padding included, row after row."""
 
 
 def stack_rows(rows: Sequence[Row], *, pad_to: int | None = None) -> Batch:
@@ -115,7 +117,7 @@ def stack_rows(rows: Sequence[Row], *, pad_to: int | None = None) -> Batch:
     lengths = tuple(row.length for row in rows)
     size = max(*lengths, pad_to or 0)
     device = rows[0].embeds_SD.device
-    places_T = torch.from_numpy(places_in_batch(lengths, size)).to(device)
+    places_T = _on(device, _places_in_batch(lengths, size))
 
     def padded(tensors: list[Tensor], axis: int) -> Tensor:
         """One copy for all rows: in the backward pass, too."""
@@ -134,10 +136,17 @@ def stack_rows(rows: Sequence[Row], *, pad_to: int | None = None) -> Batch:
         lengths=lengths,
         next_positions=tuple(row.next_position for row in rows),
         target_ids=tuple(row.target_ids for row in rows),
+        places_T=places_T,
     )
 
 
-def places_in_batch(lengths: Sequence[int], size: int) -> npt.NDArray[np.int64]:
+def _on(device: torch.device, array: npt.NDArray[np.int64]) -> Tensor:
+    """Without waiting for what the GPU is doing, which a copy from ordinary memory would."""
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+def _places_in_batch(lengths: Sequence[int], size: int) -> npt.NDArray[np.int64]:
     """Where each token of rows laid end to end stands among rows padded to one size."""
     starts = np.arange(len(lengths)) * size - np.cumsum([0, *lengths[:-1]])
     places: npt.NDArray[np.int64] = np.arange(sum(lengths)) + np.repeat(starts, lengths)

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from focusmem.errors import ConfigError
 from focusmem.model.compiled import compiled_on_gpu
-from focusmem.model.inputs import Batch, places_in_batch
+from focusmem.model.inputs import Batch
 from focusmem.model.lora import LoraUpdate
 
 Low = tuple[Tensor, Tensor, float]
@@ -37,8 +37,8 @@ def run_packed(text: Any, batch: Batch, updates: nn.ModuleDict | None, *, num_la
     `updates` are a LoRA's, by the names it gives them; with `num_layers`, states after so many blocks, without the
     final norm.
     """
-    size, device = batch.embeds_BSD.shape[1], batch.embeds_BSD.device
-    places_T = torch.from_numpy(places_in_batch(batch.lengths, size)).to(device, non_blocking=True)
+    device, places_T = batch.embeds_BSD.device, batch.places_T
+    assert places_T is not None, "rows were stacked by stack_rows"
     ends = torch.tensor([0, *batch.lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
     borders = Borders(ends.to(device, non_blocking=True), max(batch.lengths))
     # By counting: choosing by a mask would wait for the GPU.

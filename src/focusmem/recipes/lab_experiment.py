@@ -1,11 +1,12 @@
 """Memory trained in the laboratory, from a policy and an embedder to checkpoints: prepared once, then one variant at a
 time, each on the same decisions.
 
-A prepared folder holds everything that does not depend on trained weights: what retrieval found, and the teacher's
-lessons. Variants may then be trained side by side.
+A prepared folder holds everything that does not depend on trained weights: what retrieval found, which decisions need
+memory, and the teacher's lessons. Variants may then be trained side by side.
 """
 
 import json
+import math
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,12 @@ class ExperimentConfig:
     num_bank_sites: int | None = None
     """Sites whose trajectories are in the bank; None: all of the split."""
     world_seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.hard_times < 1:
+            raise ConfigError(f"ExperimentConfig.hard_times is {self.hard_times}; it must be at least 1.")
+        if not 0 <= self.hard_nats < math.inf:
+            raise ConfigError(f"ExperimentConfig.hard_nats is {self.hard_nats}; it must be zero or more, and finite.")
 
 
 class _TaughtOnly(Dataset[TrainingBatch]):
@@ -110,7 +117,7 @@ def train(
     """Train a variant on what was prepared; the memory's folder when finished, None when the time was up."""
     if stage_a_memory is not None and variant(name).stage_b is None:
         raise ConfigError(f"'{name}' has no second stage, so there is nothing to begin with a memory of the first.")
-    if not (prepared / _DONE).exists():
+    if not (prepared / _DONE).exists() or not (prepared / _SURPRISE).exists():
         raise StorageError(f"{prepared} is not prepared, or not to the end. Run `focusmem lab prepare` first.")
     stored = _stored(prepared)
     if stored != _described(policy, config, stored.get("embedder")):

@@ -5,6 +5,7 @@ training.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset
 
 from focusmem.agent.prompt import NUM_RECENT
-from focusmem.errors import StorageError
+from focusmem.errors import StorageError, TrainingError
 from focusmem.files import write_whole
 from focusmem.lab.drawing import drawn_ahead, placeholder
 from focusmem.lab.embedder import DrawnRows, embedded_rows
@@ -34,6 +35,10 @@ class Surprise:
 
     nats: Sequence[Sequence[float]]
 
+    @property
+    def is_finite(self) -> bool:
+        return all(math.isfinite(nats) for own in self.nats for nats in own)
+
     def repeats(self, times: int, *, above: float) -> Mapping[tuple[int, int], int]:
         """For batches: decisions that surprise come so many times as often as the others."""
         return {
@@ -49,9 +54,12 @@ class Surprise:
     @classmethod
     def load(cls, path: Path) -> "Surprise":
         try:
-            return cls([[float(nats) for nats in own] for own in json.loads(path.read_bytes())])
+            found = cls([[float(nats) for nats in own] for own in json.loads(path.read_bytes())])
         except (OSError, ValueError, TypeError) as error:
             raise StorageError(f"Could not read which decisions need memory from {path}: {error}") from error
+        if not found.is_finite:
+            raise StorageError(f"{path} holds numbers that are none. Delete it, and prepare again.")
+        return found
 
 
 def surprise_of(policy: Backbone, source: LabDecisions, *, num_workers: int = 0) -> Surprise:
@@ -63,7 +71,10 @@ def surprise_of(policy: Backbone, source: LabDecisions, *, num_workers: int = 0)
             nats = iter(_nats(policy, drawn))
             found += [[next(nats) for _ in range(size)] for size in sizes]
             line.step(len(sizes))
-    return Surprise(found)
+    surprise = Surprise(found)
+    if not surprise.is_finite:
+        raise TrainingError("The policy alone gives chances that are no numbers, so nobody can say what needs memory.")
+    return surprise
 
 
 class _Alone(Dataset[tuple[list[int], DrawnRows]]):
@@ -96,6 +107,7 @@ def _nats(policy: Backbone, drawn: DrawnRows) -> list[float]:
         some = [rows[place] for place in places]
         targets_M = torch.tensor([token for row in some for token in row.target_ids], device=policy.device)
         each_M = F.cross_entropy(policy.logits(policy.target_hidden(some)).float(), targets_M, reduction="none")
-        for place, own in zip(places, torch.split(each_M, [len(row.target_ids) for row in some]), strict=True):
-            nats[place] = own.sum().item()
+        told = iter(each_M.tolist())  # one wait for the GPU
+        for place, row in zip(places, some, strict=True):
+            nats[place] = sum(next(told) for _ in row.target_ids)
     return nats

@@ -23,7 +23,7 @@ class TrainingItem:
     """The raw serialisation."""
     lesson: Lesson | None = None
     """What the teacher said about it; only stage A's content losses ask for it."""
-    guesses: Mapping[str, str] = field(default_factory=dict)
+    guesses: Mapping[str, str] = field(default_factory=dict, compare=False)
     """What the teacher may be going to say, by question: it is faster to agree than to say it word by word."""
 
     def __post_init__(self) -> None:
@@ -138,7 +138,10 @@ def _with_items(decision: Decision, renumbered: Sequence[int]) -> Decision:
 
 
 class TrainingData(Protocol):
-    """Batches by number. A number always gives the same batch, so a run that is stopped can go on exactly."""
+    """Batches by number. A number always gives the same batch, so a run that is stopped can go on exactly.
+
+    Data that can tell itself from other data has a `digest`; a run then goes on with the same data only.
+    """
 
     @property
     def num_batches(self) -> int: ...

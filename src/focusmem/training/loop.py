@@ -55,13 +55,16 @@ def train(
     random numbers.
     """
     device = policy.backbone.device
+    if config.packs_rows:
+        _check_packing(policy, config)
     if device.type == "cuda":
         # cuDNN plans its attention anew for every shape, and shapes change with every batch.
         torch.backends.cuda.enable_cudnn_sdp(False)
     team = join_team(device)
     with in_training(policy, stage.trained_parts, packs_rows=config.packs_rows):
         num_steps = _num_steps(data, config)
-        run = TrainingRun(policy, stage, config, folder, team=team, num_steps=num_steps, look=look)
+        digest = getattr(data, "digest", None)
+        run = TrainingRun(policy, stage, config, folder, team=team, num_steps=num_steps, look=look, data_digest=digest)
         run.begin()
         started, waited_s, report = time.monotonic(), 0.0, None
         with Progress(stage.name, num_steps, start=run.step) if team.is_first else nullcontext() as line:
@@ -84,6 +87,19 @@ def train(
         waiting_rate=min(1.0, waited_s / took_s),
         memory=folder / "memory" if is_finished else None,
     )
+
+
+def _check_packing(policy: MemoryPolicy, config: LoopConfig) -> None:
+    """Before anything is written: rows without padding have no dropout, and a GPU's kernel for them is for bfloat16."""
+    dropout = policy.config.lora.dropout
+    if dropout > 0:
+        raise ConfigError(
+            f"LoopConfig.packs_rows is on, but LoraConfig.dropout is {dropout}, and rows laid end to end have none. "
+            "Set one of them to 0 or False."
+        )
+    backbone = policy.backbone
+    if backbone.device.type == "cuda" and not config.is_bfloat16 and backbone.dtype == torch.float32:
+        raise ConfigError("LoopConfig.packs_rows needs bfloat16 on a GPU; set is_bfloat16, or packs_rows to False.")
 
 
 def _is_late(config: LoopConfig, started: float) -> bool:

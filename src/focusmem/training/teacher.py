@@ -32,7 +32,8 @@ class TeacherConfig:
     max_new_tokens: int = 384
     """Longer descriptions are cut; a target that is cut is no JSON, and discarded."""
     max_batch_tokens: int = 65_536
-    """Items are read together up to this many tokens, padding and all questions included."""
+    """Questions are read together, each behind its item, up to this many tokens with their padding; and replies that
+    have to be said wait until there are as many."""
 
     def __post_init__(self) -> None:
         for name in ("max_new_tokens", "max_batch_tokens"):

@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, astuple
+from dataclasses import asdict, astuple, fields
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +49,11 @@ class TrainingRun:
         team: Team,
         num_steps: int,
         look: Look | None,
+        data_digest: str | None = None,
     ) -> None:
         self.policy, self.stage, self.config, self.folder, self.team = policy, stage, config, folder, team
         self.num_steps, self.step, self.is_late = num_steps, 0, False
+        self.data_digest = data_digest
         self.device = policy.backbone.device
         self.objective = Objective(policy, stage, config, look)
         self.optimizer = _optimizer(self.objective, config, self.device)
@@ -232,11 +234,16 @@ class TrainingRun:
             "stage": {"name": self.stage.name, **self.stage.settings()},
             "loop": json.loads(json.dumps(asdict(self.config))) | {"num_steps": self.num_steps},
             "memory": json.loads(json.dumps(config_to_dict(self.policy.config))),
+            "data": {"digest": self.data_digest},
         }
 
     def _check_same(self, card: Mapping[str, Any]) -> None:
         """Refuse to go on with other settings or another backbone."""
-        before, now = flattened(card["config"]), flattened(self.settings())
+        now = flattened(self.settings())
+        # What a run of earlier times does not know was then as it is by default.
+        before = {f"loop.{one.name}": one.default for one in fields(LoopConfig)} | flattened(card["config"])
+        if "data.digest" not in before:
+            before["data.digest"] = now["data.digest"]
         for name in sorted((before.keys() | now.keys()) - _FREE_FIELDS):
             if before.get(name) != now.get(name):
                 raise CheckpointError(

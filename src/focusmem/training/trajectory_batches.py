@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Protocol
 
 from focusmem.errors import ConfigError
+from focusmem.files import sha256_hex
 from focusmem.seeds import derive_seed
 from focusmem.training.batch import TrainingBatch
 
@@ -31,7 +32,7 @@ class BatchingConfig:
     max_per_trajectory: int = 8
     """Decisions of one trajectory that go into a batch together. More share more work, fewer differ more."""
     num_epochs: int = 1
-    """How often each decision is learnt from."""
+    """Rounds through the decisions."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -42,12 +43,22 @@ class BatchingConfig:
 
 @dataclass(frozen=True)
 class TrajectoryBatches:
-    """Every decision once per epoch, in an order that follows from the seed; what does not fill a batch is left out."""
+    """Every decision once per epoch, or as often as `repeats` says, in an order that follows from the seed; what does
+    not fill a batch is left out."""
 
     source: TrajectorySource
     config: BatchingConfig = BatchingConfig()
-    repeats: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    repeats: Mapping[tuple[int, int], int] = field(default_factory=dict, hash=False)
     """Decisions, as trajectory and number, that come more than once per epoch, and how often."""
+
+    def __post_init__(self) -> None:
+        if any(times < 1 for times in self.repeats.values()):
+            raise ConfigError("TrajectoryBatches.repeats holds a number below 1; every decision comes at least once.")
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal where equal numbers give equal decisions of the source."""
+        return sha256_hex(repr((self.config, sorted(self.repeats.items()), self.source.num_trajectories)).encode())
 
     @property
     def num_batches(self) -> int:
