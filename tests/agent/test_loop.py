@@ -4,9 +4,10 @@ import pytest
 
 from evaluation.browsers import FakeBrowser
 from evaluation.minds import make_task, say
-from focusmem.agent.live_episode import LiveEpisode
+from focusmem.agent.live_episode import LiveEpisode, storable_text
 from focusmem.agent.loop import run_episode
 from focusmem.agent.mind import Reply
+from focusmem.browser.base import Performed
 from focusmem.errors import BlockedError, WorldError
 from focusmem.schemas import StepNotes
 
@@ -84,3 +85,16 @@ def test_a_bug_is_not_taken_for_the_worlds_fault():
 
     with pytest.raises(ZeroDivisionError):
         run([], Wrong())
+
+
+def test_whatever_the_world_says_can_be_kept():
+    class Odd(FakeBrowser):
+        async def perform(self, action):
+            return Performed(error="not\0found \ud800")
+
+    class Broken(FakeBrowser):
+        async def perform(self, action):
+            raise WorldError("gone\0")
+
+    assert run([say("wait")], Odd(), max_steps=1).steps[0].error == storable_text("not\0found \ud800")
+    assert run([say("wait")], Broken(), max_steps=1).error == storable_text("gone\0")

@@ -15,8 +15,9 @@ def completion(text, finish_reason="stop"):
 class ChatServer:
     """Gives `answers`, pairs of status and body, one after the other; the last one again and again."""
 
-    def __init__(self, *answers, delay_s=0.0):
-        self.answers, self.delay_s = list(answers), delay_s
+    def __init__(self, *answers, delay_s=0.0, trickle_s=None):
+        """With `trickle_s`, an answer comes byte by byte, with so much time between two of them."""
+        self.answers, self.delay_s, self.trickle_s = list(answers), delay_s, trickle_s
         self.asked: list[dict] = []
         self.headers: list[dict] = []
         self._closing = threading.Event()
@@ -39,8 +40,11 @@ class ChatServer:
                 self.send_header("Location", "http://elsewhere.test/")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(body)
-                self.wfile.flush()
+                pieces = [body] if server.trickle_s is None else [body[at : at + 1] for at in range(len(body))]
+                for piece in pieces:
+                    self.wfile.write(piece)
+                    self.wfile.flush()
+                    server._closing.wait(server.trickle_s or 0)
 
             def log_message(self, *_):
                 pass

@@ -5,13 +5,16 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from browser.fixtures import descendants
 from browser.sites import Site
+from focusmem.browser import chromium_process
 from focusmem.browser.base import BrowserLimits, Performed
 from focusmem.browser.chromium import ChromiumBrowser
 from focusmem.browser.chromium_process import ChromiumPool
@@ -504,3 +507,61 @@ def test_where_there_is_no_playwright_the_error_says_what_to_install():
     code = "import sys; sys.modules['playwright'] = None; import focusmem.browser.chromium"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "pip install 'focusmem[browser]'" in result.stderr
+
+
+def test_a_start_that_nobody_waits_for_leaves_nothing(tmp_path, monkeypatch):
+    """Cancelled between the launch and the first answer: neither the process nor its folders stay."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    asyncio.run(_give_up_while_it_starts(monkeypatch))
+    assert list(tmp_path.glob("focusmem-chromium-*")) == []
+
+
+async def _give_up_while_it_starts(monkeypatch):
+    identity = chromium_process._identity
+    started = asyncio.Event()
+
+    async def slow(browser):
+        found = await identity(browser)
+        pids.append(found[0])
+        started.set()
+        await asyncio.sleep(60)
+        return found
+
+    pids: list[int] = []
+    monkeypatch.setattr(chromium_process, "_identity", slow)
+    async with chromium_process.ChromiumPool() as pool:
+        waiting = asyncio.create_task(pool.process(("localhost",)))
+        await started.wait()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert pids[0] not in descendants()
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        ("c --user-data-dir={place}/playwright_chromiumdev_profile-Ab1 --x", ["playwright_chromiumdev_profile-Ab1"]),
+        ("chromium --user-data-dir={place}/playwright stuff/playwright_chromiumdev_profile-Ab1", []),
+        ("chromium --user-data-dir=/home/me/playwright", []),
+    ],
+)
+def test_only_playwrights_own_profiles_are_removed(command, names):
+    place = tempfile.gettempdir()
+
+    class Session:
+        async def send(self, name):
+            return {
+                "SystemInfo.getProcessInfo": {"processInfo": [{"type": "browser", "id": 7}]},
+                "SystemInfo.getInfo": {"commandLine": command.format(place=place)},
+            }[name]
+
+        async def detach(self):
+            pass
+
+    class Fake:
+        async def new_browser_cdp_session(self):
+            return Session()
+
+    pid, folders = asyncio.run(chromium_process._identity(Fake()))
+    assert (pid, folders) == (7, [Path(place) / name for name in names])

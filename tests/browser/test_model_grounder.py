@@ -159,6 +159,14 @@ def test_a_server_that_is_not_there_is_named():
         find(server, num_attempts=2)
 
 
+def test_a_server_that_trickles_is_given_up_in_time():
+    with ChatServer(completion("(1, 2)"), trickle_s=0.05) as server:
+        started = time.perf_counter()
+        with pytest.raises(GroundingError, match=r"timeout_s, 0\.3 s"):
+            find(server, timeout_s=0.3)
+        assert time.perf_counter() - started < 2
+
+
 def test_a_slow_server_is_given_up_in_time():
     with ChatServer(completion("(1, 2)"), delay_s=20) as server:
         started = time.perf_counter()

@@ -21,7 +21,7 @@ async def run_episode(episode: LiveEpisode, browser: Browser, ask: Ask) -> None:
         while not episode.is_over:
             await _step(episode, browser, ask)
     except WorldError as error:
-        episode.error = str(error)
+        episode.error = storable_text(str(error))
         episode.is_blocked = isinstance(error, BlockedError)
 
 
@@ -59,7 +59,7 @@ def _keep(
         reply=storable_text(reply.text),
         url=storable_text(seen.url),
         click_point=performed.click_point,
-        error=performed.error,
+        error=None if performed.error is None else storable_text(performed.error),
     )
     parts = dict(sorted({**reply.notes.seconds, **seconds}.items()))
     episode.add(step, seen.screenshot, reply.notes.model_copy(update={"seconds": parts}))

@@ -95,7 +95,7 @@ class ChromiumBrowser:
             performed = await self._do(tab, action)
             if performed.error is None and not isinstance(action, Stop):
                 await tab.settle(self._limits.settle_s)
-        if tab.is_shut_out:
+        if tab.is_shut_out and not isinstance(action, Stop):  # an answer counts, whatever the page does meanwhile
             await self._leave()
             raise BlockedError(f"The site refused the agent after {action.name}: {tab.refusal}.")
         return Performed(performed.click_point, performed.error or tab.problem)

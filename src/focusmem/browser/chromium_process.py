@@ -73,9 +73,14 @@ class ChromiumProcess:
             raise
         try:
             pid, folders = await _identity(browser)
-        except PlaywrightError as error:
+        except BaseException as error:  # also whoever no longer wants it leaves nothing behind
+            with suppress(PlaywrightError, TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
+                    await browser.close()
             shutil.rmtree(artifacts, ignore_errors=True)
-            raise WorldError(f"Chromium died while it started: {error.message.splitlines()[0]}") from error
+            if isinstance(error, PlaywrightError):
+                raise WorldError(f"Chromium died while it started: {error.message.splitlines()[0]}") from error
+            raise
         return cls(browser, pid, [artifacts, *folders], allowed)
 
     @property
@@ -198,7 +203,10 @@ async def _identity(browser: Browser) -> tuple[int, list[Path]]:
     pid = next(int(process["id"]) for process in found["processInfo"] if process["type"] == "browser")
     command = (await session.send("SystemInfo.getInfo"))["commandLine"]
     await session.detach()
-    return pid, [Path(folder) for folder in re.findall(r"--user-data-dir=(\S*playwright\S*)", command)]
+    # Only what Playwright itself makes, and only where it makes it: this is going to be removed.
+    place = Path(tempfile.gettempdir())
+    profile = rf"--user-data-dir={re.escape(str(place))}/(playwright_chromiumdev_profile-[A-Za-z0-9_-]+)"
+    return pid, [place / name for name in re.findall(profile, command)]
 
 
 def _why_not_started(error: PlaywrightError) -> str:

@@ -8,6 +8,7 @@ import http.client
 import json
 import logging
 import os
+import time
 import urllib.request
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
@@ -84,7 +85,7 @@ class Endpoint:
         request = urllib.request.Request(self._url, data=body, headers=self._headers)
         try:
             with self._opener.open(request, timeout=self.config.timeout_s) as response:
-                status, data = response.status, bytes(response.read(_MAX_BODY_BYTES))
+                status, data = response.status, self._read(response, time.monotonic() + self.config.timeout_s)
         except (OSError, http.client.HTTPException) as error:  # URLError is an OSError
             reason = getattr(error, "reason", None) or error
             if isinstance(reason, TimeoutError):
@@ -94,6 +95,15 @@ class Endpoint:
             raise _PassingError(f"{self._url} cannot be reached: {str(reason) or type(reason).__name__}.") from error
         if status != http.client.OK:
             self._refuse(status, data)
+        return data
+
+    def _read(self, response: Any, deadline: float) -> bytes:
+        """Piece by piece: the socket's own limit begins anew with every byte that trickles in."""
+        data = b""
+        while len(data) < _MAX_BODY_BYTES and (piece := response.read1(_MAX_BODY_BYTES - len(data))):
+            data += piece
+            if time.monotonic() > deadline:
+                raise TimeoutError
         return data
 
     def _refuse(self, status: int, body: bytes) -> NoReturn:

@@ -20,10 +20,12 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     """The first column reads left to right, the others are figures."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title, title_justify="left")
+    # As text: names may hold square brackets, which are markup otherwise.
+    table = Table(title=Text(title), title_justify="left")
     for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right")
+        table.add_column(Text(column), justify="left" if index == 0 else "right")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     Console().print(table)
