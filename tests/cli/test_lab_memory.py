@@ -11,6 +11,7 @@ from focusmem.lab import evaluate as lab_evaluate
 from focusmem.lab import recall, shipped
 from focusmem.lab.policy import new_policy, train_tokenizer
 from focusmem.lab.world import World
+from focusmem.recipes import lab_evaluation
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,7 @@ def test_a_bank_for_another_policy_needs_its_embedder(policy, tmp_path):
 def test_what_ships_is_used_unless_told_otherwise(toy_weights, tmp_path, monkeypatch):
     monkeypatch.setattr(shipped, "SHIPPED", toy_weights)
     # The whole takes too long here.
-    monkeypatch.setattr(recall, "LabBank", partial(recall.LabBank, num_sites=1))
+    monkeypatch.setattr(lab_evaluation, "LabBank", partial(recall.LabBank, num_sites=1))
     monkeypatch.setattr(lab_evaluate, "EvaluateConfig", partial(lab_evaluate.EvaluateConfig, max_new_tokens=4))
     result = run("evaluate", "--memory", "full", "--tasks", "1", "--out", str(tmp_path), "--json")
     assert result.exit_code == 0, result.output
