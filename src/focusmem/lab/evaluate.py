@@ -176,7 +176,10 @@ class Evaluation:
         except Exception as error:
             self.store.end(run, f"{type(error).__name__}: {error}")
             raise
-        self.store.end(run)
+        else:
+            self.store.end(run)
+        finally:
+            self.store.let_go()  # also where it was stopped by Ctrl-C
 
     async def _attempt(self, tasks: Sequence[LabTask], make_browser: MakeBrowser, watch: Watch, mind: Mind) -> None:
         config = RunnerConfig(
