@@ -159,5 +159,5 @@ def test_a_folder_is_held_by_one_process_and_free_again_when_that_dies(tmp_path)
 
 def test_a_folder_that_cannot_be_locked_is_named(tmp_path):
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(StorageError, match="Could not lock .*file"):
+    with pytest.raises(StorageError, match=r"Could not lock .*file"):
         FolderLock(tmp_path / "file", "busy").take()

@@ -139,6 +139,11 @@ def folder_name(task_id: str) -> str:
     return f"{words or 'task'}-{sha256_hex(task_id.encode())[:12]}"
 
 
+def run_name(folder: Path) -> str:
+    """What the run in a folder is called: as the folder is, made safe where that cannot be a name."""
+    return folder_name(folder.resolve().name.encode(errors="backslashreplace").decode())
+
+
 def _read_episode(path: Path) -> Episode:
     return parse_record(Episode, read_plain_file(path, MAX_DOCUMENT_BYTES), str(path))
 
