@@ -10,8 +10,9 @@ from focusmem.cli.main import app
 from focusmem.errors import ConfigError, StorageError
 from focusmem.evaluation.metrics import figures
 from focusmem.lab import evaluate as lab_evaluate
-from focusmem.lab import recall, shipped
+from focusmem.lab import shipped
 from focusmem.lab.policy import new_policy, train_tokenizer
+from focusmem.lab.recall import LabBank
 from focusmem.lab.world import World
 from focusmem.recipes import lab_evaluation
 
@@ -100,7 +101,7 @@ def test_a_bank_for_another_policy_needs_its_embedder(policy, tmp_path):
 def test_what_ships_is_used_unless_told_otherwise(toy_weights, tmp_path, monkeypatch):
     monkeypatch.setattr(shipped, "SHIPPED", toy_weights)
     # The whole takes too long here.
-    monkeypatch.setattr(recall, "LabBank", partial(recall.LabBank, num_sites=1))
+    monkeypatch.setattr(lab_evaluation, "LabBank", partial(LabBank, num_sites=1))
     monkeypatch.setattr(lab_evaluate, "EvaluateConfig", partial(lab_evaluate.EvaluateConfig, max_new_tokens=4))
     words = ("evaluate", "--memory", "full", "--tasks", "1", "--out", str(tmp_path), "--json")
     monkeypatch.setattr(sys, "argv", ["/usr/bin/focusmem", "lab", *words])
