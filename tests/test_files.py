@@ -1,12 +1,14 @@
 import os
 import stat
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from focusmem.errors import StorageError
-from focusmem.files import is_safe_name, read_plain_file, sha256_hex, whole_folder, write_whole
+from focusmem.files import FolderLock, is_safe_name, read_plain_file, sha256_hex, whole_folder, write_whole
 
 
 def test_a_known_digest():
@@ -135,3 +137,27 @@ def test_only_ordinary_files_of_a_known_size_are_read(tmp_path):
             read_plain_file(tmp_path / name, 5)
     with pytest.raises(StorageError, match="too large: at most 4 bytes"):
         read_plain_file(tmp_path / "file", 4)
+
+
+def test_a_folder_is_held_by_one_process_and_free_again_when_that_dies(tmp_path):
+    words = [
+        "import sys, pathlib, focusmem.files",
+        "lock = focusmem.files.FolderLock(pathlib.Path(sys.argv[1]), 'busy')",
+        "lock.take()",
+        "print('held', flush=True)",
+        "sys.stdin.read()",
+    ]
+    script = [sys.executable, "-c", "; ".join(words), str(tmp_path)]
+    with subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        with pytest.raises(StorageError, match="busy"):
+            FolderLock(tmp_path, "busy").take()
+        other.kill()
+    with FolderLock(tmp_path, "busy"):
+        assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+
+
+def test_a_folder_that_cannot_be_locked_is_named(tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(StorageError, match=r"Could not lock .*file"):
+        FolderLock(tmp_path / "file", "busy").take()

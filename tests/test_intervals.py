@@ -58,4 +58,5 @@ def test_a_mean_that_is_drawn_again_is_the_same_each_time():
     low, high = mean_interval(values)
     assert (low, high) == mean_interval(values)
     assert (low, high) == pytest.approx((1 - 1.96 / 10, 1 + 1.96 / 10), abs=0.03)
-    assert mean_interval([1.0]) is None
+    assert mean_interval([0.0, 1.0] * 5) is not None
+    assert mean_interval([0.0, 1.0, 2.0] * 3) is None, "too few to be drawn again"

@@ -23,5 +23,5 @@ def make_toy_weights(folder: Path) -> None:
     config = MemoryConfig(
         lora=LoraConfig(rank=2), compressor=CompressorConfig(num_tokens=4, num_heads=2, num_refinements=1)
     )
-    for name in ("full", "action-only"):
-        Checkpoint.save(MemoryPolicy(policy, config), folder / "memory" / name)
+    for name, stage in (("full", "stage_b"), ("action-only", "stage_a")):
+        Checkpoint.save(MemoryPolicy(policy, config), folder / "memory" / name, notes={"stage": stage, "variant": name})

@@ -7,8 +7,11 @@ import re
 import secrets
 import shutil
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
 
 from focusmem.errors import StorageError
 
@@ -95,6 +98,63 @@ def remove_folder(path: Path) -> None:
         shutil.rmtree(old)
     except OSError as error:
         raise StorageError(f"Could not remove {path}: {_reason(error)}.") from error
+
+
+class FolderLock:
+    """One process at a time in a folder, by a hidden file in it that stays. A process that dies lets go.
+
+    `busy` is what others are told that come while it is held.
+    """
+
+    def __init__(self, folder: Path, busy: str) -> None:
+        self.path, self.busy = folder / ".lock", busy
+        self._file: IO[bytes] | None = None
+
+    def take(self) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            file = self.path.open("ab")
+        except OSError as error:
+            raise StorageError(f"Could not lock {self.path.parent}: {_reason(error)}.") from error
+        try:
+            _lock(file)
+        except BlockingIOError:
+            file.close()
+            raise StorageError(self.busy) from None
+        except OSError as error:
+            file.close()
+            raise StorageError(f"Could not lock {self.path.parent}: {_reason(error)}.") from error
+        self._file = file
+
+    def let_go(self) -> None:
+        """Also where it is not held."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> Self:
+        self.take()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.let_go()
+
+
+def _lock(file: IO[bytes]) -> None:
+    """BlockingIOError where somebody else has it; closing the file lets go."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        try:
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        except PermissionError as error:  # as Windows says it
+            raise BlockingIOError from error
+    else:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _swap_in(partial: Path, path: Path) -> None:

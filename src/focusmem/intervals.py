@@ -5,6 +5,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+MIN_VALUES = 10
+"""A mean of fewer has no interval."""
+
 
 def wilson_interval(num_successes: int, num_trials: int, *, z: float = 1.96) -> tuple[float, float]:
     """The range that holds the true rate with 95 % confidence; sensible also for none, all, or few of them."""
@@ -34,8 +37,12 @@ def paired_interval(num_first: int, num_second: int, num_pairs: int, *, z: float
 
 
 def mean_interval(values: Sequence[float], *, num_resamples: int = 10_000, seed: int = 0) -> tuple[float, float] | None:
-    """The range of a mean with 95 % confidence, by drawing the values again and again; None for fewer than two."""
-    if len(values) < 2:
+    """The range of a mean with 95 % confidence, by drawing the values again and again.
+
+    None for so few values that drawing them again hardly shows how they vary: the range would hold the true mean far
+    less often than it says.
+    """
+    if len(values) < MIN_VALUES:
         return None
     random, found = np.random.default_rng(seed), np.asarray(values, dtype=np.float64)
     means = [float(random.choice(found, len(found)).mean()) for _ in range(num_resamples)]

@@ -1,4 +1,5 @@
 import json
+import sys
 from functools import partial
 
 import pytest
@@ -7,8 +8,9 @@ from typer.testing import CliRunner
 from focusmem.bank.store import Bank
 from focusmem.cli.main import app
 from focusmem.errors import ConfigError, StorageError
+from focusmem.evaluation.metrics import figures
 from focusmem.lab import evaluate as lab_evaluate
-from focusmem.lab import recall, shipped
+from focusmem.lab import shipped
 from focusmem.lab.policy import new_policy, train_tokenizer
 from focusmem.lab.world import World
 from focusmem.recipes import lab_evaluation
@@ -48,6 +50,9 @@ def test_training_without_preparation_says_what_to_run(policy, tmp_path):
         (("--memory", "full"), "embedder"),
         (("--memory", "retrieved"), "embedder"),
         (("--memory", "dreams"), "dreams"),
+        (("--memory", "latent"), "no memory 'latent'; choose one of none, notes, replay, retrieved, or a trained one"),
+        (("--memory", "fulll"), "action-only, semantic, functional, content, readout, full"),
+        (("--memory", "none", "--checkpoint", "x"), "checkpoint is x"),
     ],
 )
 def test_a_memory_that_cannot_be_is_named(policy, tmp_path, words, message):
@@ -56,11 +61,25 @@ def test_a_memory_that_cannot_be_is_named(policy, tmp_path, words, message):
     assert message in str(result.exception)
 
 
+def test_a_mistyped_memory_is_named_before_anything_is_loaded(tmp_path):
+    for words in (("--memory", "fulll"), ("--memory", "notes", "--checkpoint", "x")):
+        result = run("evaluate", "--policy", str(tmp_path / "nowhere"), *words)
+        assert isinstance(result.exception, ConfigError)
+
+
+def test_a_run_in_which_nothing_was_judged_is_told(monkeypatch, tmp_path):
+    monkeypatch.setattr(lab_evaluation, "evaluate", lambda plan, num_processes: figures([], {"one": None}))
+    result = run("evaluate", "--out", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    assert "No task was judged" in result.output
+    assert "0 episodes ended in an error" in result.output
+
+
 def test_a_policy_is_examined(policy):
     result = run("examine", "--policy", policy, "--values", "1", "--records", "1", "--json")
     assert result.exit_code == 0, result.output
-    figures = json.loads(result.stdout[result.stdout.index("{") :])
-    assert figures["values_read"]["num"] == 1
+    found = json.loads(result.stdout[result.stdout.index("{") :])
+    assert found["values_read"]["num"] == 1
 
 
 def test_a_bank_of_experts_is_made(toy_weights, tmp_path):
@@ -81,13 +100,16 @@ def test_a_bank_for_another_policy_needs_its_embedder(policy, tmp_path):
 def test_what_ships_is_used_unless_told_otherwise(toy_weights, tmp_path, monkeypatch):
     monkeypatch.setattr(shipped, "SHIPPED", toy_weights)
     # The whole takes too long here.
-    monkeypatch.setattr(lab_evaluation, "LabBank", partial(recall.LabBank, num_sites=1))
+    monkeypatch.setattr(lab_evaluation, "LabBank", partial(LabBank, num_sites=1))
     monkeypatch.setattr(lab_evaluate, "EvaluateConfig", partial(lab_evaluate.EvaluateConfig, max_new_tokens=4))
-    result = run("evaluate", "--memory", "full", "--tasks", "1", "--out", str(tmp_path), "--json")
+    words = ("evaluate", "--memory", "full", "--tasks", "1", "--out", str(tmp_path), "--json")
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/focusmem", "lab", *words])
+    result = run(*words)
     assert result.exit_code == 0, result.output
-    figures = json.loads(result.stdout[result.stdout.index("{") :])
-    assert (figures["memory"], figures["num_tasks"]) == ("full", 1)
-    assert figures["mean_memory_tokens"] > 0
+    assert json.loads((tmp_path / "run.json").read_text())["command"] == ["focusmem", "lab", *words]
+    found = json.loads(result.stdout[result.stdout.index("{") :])
+    assert (found["memory"], found["num_tasks"]) == ("full", 1)
+    assert found["mean_memory_tokens"] > 0
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,13 @@ def test_a_comparison_by_hand(tmp_path):
     assert found["success_difference_interval"] == list(paired_interval(2, 1, 6))
     assert found["mean_steps"] == [4.5, 4.0]
     assert found["steps_difference"] == 0.5
-    assert found["steps_difference_interval"] == mean_interval([-2, -1, 0, 1, 2, 3])
+    assert found["steps_difference_interval"] is None, "too few to tell"
+
+
+def test_steps_have_an_interval_where_there_are_enough_pairs(tmp_path):
+    one = store_run(tmp_path / "one", [W] * 10, steps=list(range(1, 11)))
+    other = store_run(tmp_path / "other", [W] * 10, steps=[4] * 10)
+    assert compare(one, other)["steps_difference_interval"] == mean_interval(list(range(-3, 7)))
 
 
 def test_turned_round_it_says_the_opposite(tmp_path):
@@ -89,3 +95,4 @@ def test_the_command_prints_a_table_or_json(tmp_path):
     told = CliRunner().invoke(app, ["compare", str(one), str(other)])
     assert told.exit_code == 0
     assert "Success differs by +50.0%" in told.stdout
+    assert "Steps differ by +0.00 (95 % interval -)." in told.stdout

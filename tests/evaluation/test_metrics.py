@@ -36,4 +36,13 @@ def test_the_figures_of_the_paper():
 def test_a_run_without_episodes_has_no_figures_but_counts(tmp_path):
     store_run(tmp_path, [None, None])
     found = summarise(RunStore(tmp_path))
-    assert (found["num_tasks"], found["num_missing"], found["accepted_rate"]) == (0, 2, None)
+    assert (found["num_tasks"], found["num_missing"]) == (0, 2)
+    shares = [name for name in found if name.endswith(("_rate", "_interval")) or name.startswith("mean_")]
+    assert len(shares) == 11
+    assert all(found[name] is None for name in shares), "missing is None, never 0"
+
+
+def test_episodes_without_a_step_have_rates_but_no_mean_step():
+    one, _ = make_episode(1, "failure", answer=None, notes=(), seconds=0.0)
+    found = figures([one], {"task-1": None})
+    assert (found["success_rate"], found["mean_steps"], found["mean_step_s"]) == (0.0, 0.0, None)

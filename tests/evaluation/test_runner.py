@@ -6,7 +6,7 @@ import pytest
 
 from evaluation.browsers import FakeBrowser
 from evaluation.minds import ScriptedMind, make_task, say
-from focusmem.errors import ConfigError, WorldError
+from focusmem.errors import ConfigError, StorageError, WorldError
 from focusmem.evaluation.run_store import RunStore, folder_name
 from focusmem.evaluation.runner import Runner, RunnerConfig
 from focusmem.files import is_safe_name
@@ -129,27 +129,64 @@ def test_a_task_may_be_called_anything(tmp_path):
     assert {path.parent for path in tmp_path.rglob("episode.json")} <= set((tmp_path / "episodes").iterdir())
 
 
-def test_what_a_killed_run_had_half_written_is_cleared_away(tmp_path):
+def make_run() -> Run:
     now = datetime.now(UTC)
-    record = Run(run_id="run", command=(), status="running", config={}, environment=Environment(), started_at=now)
+    return Run(run_id="run", command=(), status="running", config={}, environment=Environment(), started_at=now)
+
+
+def test_what_a_killed_run_had_half_written_is_cleared_away(tmp_path):
     half = tmp_path / "episodes" / "one" / ".trajectory.0123456789ab.partial"
     half.mkdir(parents=True)
     (half / "trajectory.json").write_text("{")
     (tmp_path / "episodes" / "one" / ".episode.json.0123456789ab.partial").write_text("{")
-    RunStore(tmp_path).begin(record, {"one": None})
+    store = RunStore(tmp_path)
+    store.begin(make_run(), {"one": None})
+    store.let_go()
     assert list((tmp_path / "episodes" / "one").iterdir()) == []
     episodes, _ = run(tmp_path, {"one": [RIGHT]})
     assert episodes["one"].outcome == "success"
 
 
 def test_a_run_says_how_it_ended(tmp_path):
-    store, now = RunStore(tmp_path), datetime.now(UTC)
-    record = Run(run_id="run", command=(), status="running", config={}, environment=Environment(), started_at=now)
+    store, record = RunStore(tmp_path), make_run()
     for problem, status in ((None, "finished"), ("ZeroDivisionError: ", "failed")):
         store.begin(record, {})
         store.end(record, problem)
         found = parse_record(Run, (tmp_path / "run.json").read_bytes(), "run.json")
         assert (found.status, found.error) == (status, problem)
+
+
+def test_a_run_that_goes_on_is_not_begun_again_beside_it(tmp_path):
+    first, second = RunStore(tmp_path), RunStore(tmp_path)
+    first.begin(make_run(), {"one": None})
+    half = tmp_path / "episodes" / "one" / ".trajectory.0123456789ab.partial"
+    half.mkdir(parents=True)
+    with pytest.raises(StorageError, match=f"at work on the run in {tmp_path};"):
+        second.begin(make_run(), {"one": None})
+    assert half.exists(), "what the first is writing is left alone"
+    first.end(make_run())
+    second.begin(make_run(), {"one": None})
+    second.let_go()
+    assert not half.exists()
+
+
+def test_a_run_that_could_not_begin_holds_nothing(tmp_path):
+    store, refused = RunStore(tmp_path), RunStore(tmp_path)
+    for _ in range(2):
+        store.begin(make_run(), {})
+        store.end(make_run())
+        with pytest.raises(ConfigError, match="another config"):
+            refused.begin(make_run().model_copy(update={"config": {"seed": 1}}), {})
+
+
+def test_an_attempt_without_a_step_leaves_no_earlier_ones_trajectory(tmp_path):
+    def none():
+        raise WorldError("Chromium died while it started.")
+
+    run(tmp_path, {"one": [RIGHT]})
+    (tmp_path / "episodes" / "one" / "episode.json").unlink()  # as if killed before it was written
+    run(tmp_path, {"one": [RIGHT]}, browsers={"one": none})
+    assert [path.name for path in (tmp_path / "episodes" / "one").iterdir()] == ["episode.json"]
 
 
 @pytest.mark.parametrize("values", [{"num_parallel": 0}, {"episode_s": 0.0}])

@@ -3,6 +3,7 @@ import json
 import random
 import signal
 from itertools import islice, pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from focusmem.agent.live_episode import LiveEpisode
 from focusmem.agent.memory import AgentMemory, MemoryUse
 from focusmem.bank.embedder import QwenEmbedder
 from focusmem.errors import ConfigError, WorldError
+from focusmem.evaluation.run_store import run_name
+from focusmem.files import is_safe_name
 from focusmem.lab.answers import experience
 from focusmem.lab.corpus import Corpus
 from focusmem.lab.embedder import READING
@@ -21,6 +24,7 @@ from focusmem.lab.raster_browser import RasterBrowser
 from focusmem.lab.recall import LabBank, LabRecall
 from focusmem.lab.rollout import iter_tasks, roll_out, screenshot_of
 from focusmem.lab.solvers import Solver
+from focusmem.lab.tasks import make_task, site_names, task_of
 from focusmem.lab.texts import Texts
 from focusmem.lab.world import World
 from focusmem.model.compressor import CompressorConfig
@@ -176,10 +180,43 @@ def test_history_comes_back_raw_in_front(policy, tmp_path):
     assert all(pictures == steps + 1 for steps, pictures in lengths), "every event is in view, expired or not"
 
 
-@pytest.mark.parametrize("values", [{"memory": "dreams"}, {"browser": "lynx"}, {"num_tasks": 0}])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"memory": "dreams"},
+        {"browser": "lynx"},
+        {"num_tasks": 0},
+        {"num_found": -1},
+        {"seed": -1},
+        {"episode_s": 0.0},
+        {"episode_s": float("nan")},
+        {"sites": ()},
+        {"sites": ("e-0", "p-3")},
+        {"sites": ("e-60",)},
+        {"sites": ("amazon",)},
+    ],
+)
 def test_config_names_the_field(values):
     with pytest.raises(ConfigError, match=next(iter(values))):
         EvaluateConfig(**values)
+
+
+def test_no_site_is_not_every_site():
+    with pytest.raises(ConfigError, match="no site"):
+        next(iter_tasks(World(0), "e", "evaluation", 0, sites=()))
+
+
+def test_a_run_is_called_as_its_folder_or_nearly(policy, tmp_path, monkeypatch):
+    assert run_name(Path("runs/full-0")) == "full-0"
+    folder = tmp_path / "my [first] run"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    run_scripted(policy, small(num_tasks=1), Path())
+    told = json.loads((folder / "run.json").read_text())
+    assert told["run_id"] == run_name(folder) == run_name(Path())
+    assert told["run_id"].startswith("my-first-run-")
+    assert told["command"] == [], "it was no command"
+    assert is_safe_name(run_name(Path("/")))
 
 
 def test_a_browser_that_fails_is_an_error_of_its_episode_alone(policy, tmp_path, monkeypatch):
@@ -295,7 +332,21 @@ def test_what_a_demonstration_shows_was_not_asked(policy, tmp_path):
     evaluation = Evaluation(policy, small(memory="replay"), tmp_path)
     for task in islice(iter_tasks(evaluation.world, "e", "evaluation", 0), 60):
         shown = evaluation.mind.demonstration(task).task
-        assert shown.fact != task.fact or not set(shown.entries) & set(task.entries)
+        assert shown.fact != task.fact or not shown.entries or not set(shown.entries) & set(task.entries)
+        assert shown.task.annotations.instance != task.task.annotations.instance
+
+
+def test_what_a_list_shows_first_was_not_asked_either(policy, tmp_path):
+    """Of all evaluation tasks whose answer is an entry of a list: neither the same question nor the same answer."""
+    evaluation = Evaluation(policy, small(memory="replay"), tmp_path)
+    world = evaluation.world
+    known = task_of(world, "e-2.extreme.evaluation.398395")
+    markets = [name for name in site_names("e") if world.site(name).family == "market"]
+    others = [make_task(world, name, "extreme", "evaluation", number) for name in markets[:10] for number in range(4)]
+    for task in [known, *others]:
+        shown = evaluation.mind.demonstration(task).task
+        assert shown.task.annotations.instance != task.task.annotations.instance
+        assert shown.kind != "extreme" or shown.task.answer != task.task.answer
 
 
 @pytest.mark.parametrize("slips", [None, random.Random(1)])

@@ -151,3 +151,11 @@ def test_a_threshold_is_written_into_the_card_alone(tmp_path):
     with pytest.raises(ConfigError, match=r"GateConfig.threshold is 1.5"):
         stored.with_threshold(1.5)
     assert Checkpoint.open(tmp_path / "one").config.gate.threshold == 0.62
+
+
+def test_notes_are_added_to_the_card_alone(tmp_path):
+    stored = Checkpoint.save(make_policy(), tmp_path / "one", notes={"stage": "b"})
+    changed = stored.with_notes({"variant": "full"})
+    assert Checkpoint.open(tmp_path / "one") == changed
+    assert changed.notes == {"stage": "b", "variant": "full"}
+    assert changed.weights_sha256 == stored.weights_sha256

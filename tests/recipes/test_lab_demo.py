@@ -1,26 +1,33 @@
+import asyncio
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from browser.fixtures import descendants, is_gone
+from focusmem.agent.live_episode import LiveEpisode
+from focusmem.agent.mind import Reply
 from focusmem.cli.main import app
-from focusmem.errors import ConfigError, StorageError, UserError
+from focusmem.errors import CheckpointError, ConfigError, StorageError, UserError
+from focusmem.files import FolderLock
+from focusmem.lab.evaluate import EvaluateConfig
 from focusmem.lab.rollout import iter_tasks
 from focusmem.lab.shipped import Weights
 from focusmem.lab.world import World
-from focusmem.recipes import lab_demo
+from focusmem.recipes import lab_demo, lab_demo_story
 from focusmem.recipes.lab_demo import METHODS, Audience, DemoConfig, choose_browser, demonstrate
 from focusmem.recipes.lab_demo_story import Attempt, Brought, Parting, TaskStory, in_words, stories, told
-from focusmem.schemas import make_action
+from focusmem.schemas import Screenshot, Step, make_action
 
 ROOT = Path(__file__).parents[2]
 
@@ -92,17 +99,76 @@ def test_what_is_told_is_what_the_runs_hold(watched):
         assert all(one.num_accepted == one.num_offered for one in story.brought), "a fresh gate is open"
 
 
-def test_what_is_no_demonstration_is_not_replaced(toy_weights, tmp_path):
-    (tmp_path / "none").mkdir()
-    (tmp_path / "none" / "diary.txt").write_text("mine")
-    with pytest.raises(StorageError, match="not replaced"):
+@pytest.mark.parametrize("name", ["none/diary.txt", "full/config.json", "page.html"])
+def test_what_is_no_demonstration_is_not_replaced(toy_weights, tmp_path, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(StorageError, match=r"no demonstration's, since there is no demo.json"):
         demonstrate(small(), Weights(toy_weights), tmp_path)
-    assert (tmp_path / "none" / "diary.txt").exists()
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / name]
+
+
+def test_an_earlier_demonstration_stays_until_everything_is_loaded(toy_weights, tmp_path):
+    for name in ("policy", "embedder", "bank"):
+        (tmp_path / "weights" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "weights" / name).symlink_to(toy_weights / name)
+    (tmp_path / "weights" / "memory").mkdir()
+    (tmp_path / "weights" / "memory" / "full").symlink_to(toy_weights / "memory" / "action-only")
+    (tmp_path / "demo" / "none").mkdir(parents=True)
+    for name in ("demo.json", "none/run.json"):
+        (tmp_path / "demo" / name).write_text("{}")
+    with pytest.raises(CheckpointError, match="stage_b"):
+        demonstrate(small(), Weights(tmp_path / "weights"), tmp_path / "demo")
+    assert (tmp_path / "demo" / "none" / "run.json").exists()
+
+
+def test_two_demonstrations_do_not_share_a_folder(toy_weights, tmp_path):
+    with FolderLock(tmp_path, "busy"), pytest.raises(StorageError, match="Another demonstration goes on"):
+        demonstrate(small(), Weights(toy_weights), tmp_path)
+
+
+def test_the_audience_is_told_of_one_thing_at_a_time(toy_weights):
+    """One attempt ends while the mind of another is answering."""
+    num_inside, most, inside = [0], [0], threading.Event()
+
+    class Slow(Audience):
+        def see(self, lane):
+            num_inside[0] += 1
+            most[0] = max(most[0], num_inside[0])
+            inside.set()
+            time.sleep(0.1)
+            num_inside[0] -= 1
+
+    task = next(iter_tasks(World(0), "e", "evaluation", 0))
+    episode = LiveEpisode(task.task)
+
+    class Answering:
+        def ask(self, seen):
+            return [Reply("stop")]
+
+    class Fake:
+        world, mind = World(0), Answering()
+
+        def __init__(self, method):
+            self.config = EvaluateConfig(memory="none", name=method)
+
+        def tasks(self):
+            return [task]
+
+        async def attempt(self, make_browser, watch, *, mind):
+            if self.config.method == "none":
+                await asyncio.to_thread(mind.ask, [(episode, None)])
+            else:
+                await asyncio.to_thread(inside.wait)
+                watch(episode)
+
+    asyncio.run(lab_demo._SideBySide(lambda kind: [Fake(method) for method in METHODS], Slow()).run("raster"))
+    assert most == [1]
 
 
 def test_the_command_tells_a_story_and_where_the_page_is(watched, monkeypatch):
     shown, _ = watched
-    monkeypatch.setattr(lab_demo, "demonstrate", lambda *words: shown)
+    monkeypatch.setattr(lab_demo, "demonstrate", lambda *words, **more: shown)
     result = CliRunner().invoke(app, ["demo", "--tasks", "2"])
     assert result.exit_code == 0, result.output
     assert all(task.task.instruction in result.stdout for task in shown.tasks)
@@ -130,6 +196,10 @@ def test_without_chromium_the_raster_does_and_says_why(toy_weights, tmp_path, mo
     monkeypatch.setattr("focusmem.browser.chromium_process.ChromiumPool.process", process)
     monkeypatch.setattr(lab_demo, "DemoConfig", partial(DemoConfig, max_new_tokens=4))
     words = ["demo", "--tasks", "1", "--seed", "3", "--weights", str(toy_weights), "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/focusmem", *words, "--json"])
+    (tmp_path / "none").mkdir()
+    for name in ("demo.json", "none/earlier.txt", "mine.txt"):
+        (tmp_path / name).write_text("{}")
     result = CliRunner().invoke(app, [*words, "--json"])
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
@@ -140,6 +210,10 @@ def test_without_chromium_the_raster_does_and_says_why(toy_weights, tmp_path, mo
     [row] = document["tasks"]
     assert (row["seed"], row["outcomes"]) == (3, {"none": "failure", "full": "failure"})
     assert "task 1, with memory: not solved, 15 steps" in result.stderr
+    assert json.loads((tmp_path / "full" / "run.json").read_text())["command"] == ["focusmem", *words, "--json"]
+    assert json.loads((tmp_path / "demo.json").read_text())["seed"] == 3
+    assert (tmp_path / "mine.txt").exists()
+    assert not (tmp_path / "none" / "earlier.txt").exists(), "an earlier demonstration is replaced"
     assert isinstance(CliRunner().invoke(app, [*words, "--browser", "chromium"]).exception, UserError)
 
 
@@ -217,6 +291,24 @@ def test_a_story_in_which_nothing_came_and_the_world_broke():
     assert "Memory brought no trajectory." in text
 
 
+def test_a_story_without_steps_tells_of_none():
+    broken = Attempt("error", None, 0, 0.0, "There was no browser.")
+    text = "\n".join(told([make_story(attempts={"none": broken, "full": broken}, brought=(), parting=None)]))
+    assert "Neither took a step." in text
+    assert "the same" not in text
+
+
+def test_replies_that_are_no_action_are_told_apart():
+    shot = Screenshot.from_image(Image.new("RGB", (2, 2))).ref()
+    hm, ha, long = (Step(screenshot=shot, error="No action.", reply=reply) for reply in ("hm", "ha", "h" * 100))
+    assert lab_demo_story._parting({"none": [hm, hm], "full": [hm, hm]}) is None
+    parting = lab_demo_story._parting({"none": [hm, hm, hm], "full": [hm, ha, hm]})
+    assert parting == Parting(2, {"none": "wrote 'hm', which is no action", "full": "wrote 'ha', which is no action"})
+    assert lab_demo_story._parting({"none": [long], "full": []}).actions["none"] == (
+        f"wrote '{'h' * 60}'..., which is no action"
+    )
+
+
 @pytest.mark.parametrize(
     ("action", "words"),
     [
@@ -234,7 +326,5 @@ def test_actions_in_words(action, words):
 
 
 def test_a_browser_that_was_chosen_is_not_tried_out():
-    import asyncio
-
     assert asyncio.run(choose_browser("raster")) == ("raster", None)
     assert asyncio.run(choose_browser("chromium")) == ("chromium", None)

@@ -4,9 +4,13 @@ import json
 
 import pytest
 
+from evaluation.stored_runs import store_run
 from focusmem.errors import ConfigError, FocusmemError
+from focusmem.evaluation.run_store import RunStore
 from focusmem.lab.evaluate import EvaluateConfig
-from focusmem.recipes.lab_evaluation import EvaluationPlan, evaluate
+from focusmem.recipes import lab_evaluation
+from focusmem.recipes.lab_evaluation import EvaluationPlan, evaluate, memory_kind
+from reports.runs import make_task
 from toy_weights import make_toy_weights
 
 
@@ -19,12 +23,14 @@ def weights(tmp_path_factory):
 
 def plan(weights, folder, **changes) -> EvaluationPlan:
     config = EvaluateConfig(**{"num_tasks": 3, "batch_size": 2, "max_new_tokens": 4, **changes})
+    checkpoint = weights / "memory" / "full" if config.memory == "latent" else None
     return EvaluationPlan(
         config=config,
         folder=folder,
         policy=weights / "policy",
-        checkpoint=weights / "memory" / "full",
+        checkpoint=checkpoint,
         embedder=weights / "embedder",
+        command=("focusmem", "a", "test"),
     )
 
 
@@ -39,6 +45,7 @@ def test_two_processes_give_the_table_of_one(weights, tmp_path):
     assert shared["num_tasks"] == 3
     run = json.loads((tmp_path / "shared" / "run.json").read_text())
     assert run["status"] == "finished"
+    assert run["command"] == ["focusmem", "a", "test"]
 
 
 @pytest.mark.slow  # the whole evaluation bank is embedded, twice
@@ -51,7 +58,7 @@ def test_two_processes_remember_what_one_does(weights, tmp_path):
     assert names[0] == names[1] != set()
 
 
-def test_a_process_that_fails_is_told_and_the_others_work_counts(weights, tmp_path):
+def test_a_process_that_fails_is_told_and_the_others_work_counts(weights, tmp_path, capfd):
     folder = tmp_path / "run"
     evaluate(plan(weights, folder))
     [first, *_] = sorted((folder / "episodes").iterdir())
@@ -62,6 +69,40 @@ def test_a_process_that_fails_is_told_and_the_others_work_counts(weights, tmp_pa
         evaluate(plan(weights, folder), num_processes=2)
     run = json.loads((folder / "run.json").read_text())
     assert run["status"] == "failed"
+    told = capfd.readouterr().err
+    assert "\nfocusmem: " in told
+    assert "Traceback" not in told, "what the user can mend is a line"
+
+
+def test_the_line_counts_episodes_that_failed(tmp_path, monkeypatch, capsys):
+    """They are seen as they appear on disk, also those that appear last."""
+    looks = iter([[], ["success", "error"]])
+    monkeypatch.setattr(lab_evaluation, "wait", lambda *words, **more: store_run(tmp_path, next(looks)))
+
+    class Process:
+        sentinel = None
+        left = 2
+
+        def is_alive(self):
+            self.left -= 0.5
+            return self.left > 0
+
+    lab_evaluation._watch(RunStore(tmp_path), [make_task(0), make_task(1)], [Process()], note="full")
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("evaluate 2/2  full")
+    assert last.endswith("1 failed")
+
+
+def test_a_checkpoint_that_nothing_would_read_is_refused(weights, tmp_path):
+    with pytest.raises(ConfigError, match="memory 'replay' is not a trained one"):
+        EvaluationPlan(config=EvaluateConfig(memory="replay"), folder=tmp_path, checkpoint=weights / "memory" / "full")
+
+
+def test_a_memory_is_known_by_its_name():
+    assert [memory_kind(name) for name in ("none", "retrieved", "full")] == ["none", "retrieved", "latent"]
+    for name in ("fulll", "latent"):
+        with pytest.raises(ConfigError, match=rf"no memory '{name}'; .*none, notes, replay, retrieved, or .*, full,"):
+            memory_kind(name)
 
 
 def test_no_process_at_all_is_refused(weights, tmp_path):

@@ -5,7 +5,7 @@ import torch
 
 from focusmem.agent.prompt import NUM_RECENT
 from focusmem.bank.embedder import QwenEmbedder
-from focusmem.errors import ConfigError, StorageError
+from focusmem.errors import CheckpointError, ConfigError, StorageError
 from focusmem.lab.corpus import Corpus
 from focusmem.lab.drawing import placeholder
 from focusmem.lab.embedder import READING
@@ -14,14 +14,21 @@ from focusmem.lab.recall import LabBank
 from focusmem.lab.rollout import screenshot_of
 from focusmem.lab.world import World
 from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.compressor import CompressorConfig
+from focusmem.model.config import MemoryConfig
+from focusmem.model.lora import LoraConfig
+from focusmem.model.policy import MemoryPolicy
 from focusmem.recipes.lab_decisions import LabBatches, LabDecisions, LabDecisionsConfig, SiteFirst
 from focusmem.recipes.lab_experiment import ExperimentConfig, prepare, train
-from focusmem.recipes.lab_memory import LAB_MEMORY, TEACHER, VARIANTS, LabTraining, variant
+from focusmem.recipes.lab_gate import measure_gate
+from focusmem.recipes.lab_memory import LAB_MEMORY, TEACHER, VARIANTS, LabTraining, agent_memory, variant
 from focusmem.recipes.lab_need import Surprise, surprise_of
 from focusmem.recipes.lab_recall import StoredRecall, prepare_recall
 from focusmem.schemas import Screenshot, action_to_json, parse_action
 from focusmem.training.config import LoopConfig
 from focusmem.training.trajectory_batches import BatchingConfig
+
+SMALL = MemoryConfig(lora=LoraConfig(rank=2), compressor=CompressorConfig(num_tokens=4, num_heads=2, num_refinements=1))
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +139,8 @@ def test_what_was_prepared_is_all_that_training_asks_for(policy, quick, tmp_path
     prepare(policy, None, experiment(), tmp_path / "prepared")
     memory = train(policy, "full", experiment(), tmp_path / "prepared", tmp_path / "full", training)
     assert Checkpoint.open(memory).notes["stage"] == "stage_b"
+    assert Checkpoint.open(memory).notes["variant"] == "full"
+    assert "variant" not in Checkpoint.open(tmp_path / "full" / "stage-a" / "memory").notes, "any variant's beginning"
     assert Checkpoint.open(memory).config == LAB_MEMORY
     assert (tmp_path / "full" / "stage-b" / "losses.png").exists()
     prepare(policy, None, experiment(), tmp_path / "prepared")  # nothing is left to do
@@ -141,6 +150,29 @@ def test_what_was_prepared_is_all_that_training_asks_for(policy, quick, tmp_path
         train(policy, "full", experiment(seed=5), tmp_path / "prepared", tmp_path / "other", training)
     with pytest.raises(ConfigError, match="no second stage"):
         train(policy, "content", experiment(), tmp_path / "prepared", tmp_path / "c", training, stage_a_memory=memory)
+
+
+@pytest.mark.parametrize(
+    ("notes", "name", "message"),
+    [
+        ({"stage": "stage_a", "variant": "action-only"}, "full", "left by 'stage_a'"),
+        ({"stage": "stage_b", "variant": "full"}, "content", "left by 'stage_b'"),
+        ({}, "full", "left by 'something else'"),
+        ({"stage": "stage_b", "variant": "readout"}, "full", "trained as the memory 'readout'"),
+        ({"stage": "stage_a", "variant": "action-only"}, "content", "trained as the memory 'action-only'"),
+    ],
+)
+def test_another_variants_memory_does_not_act(policy, tmp_path, notes, name, message):
+    Checkpoint.save(MemoryPolicy(policy, SMALL), tmp_path / "memory", notes=notes)
+    with pytest.raises(CheckpointError, match=message):
+        agent_memory(policy, tmp_path / "memory", name)
+    with pytest.raises(CheckpointError, match=message):
+        measure_gate(policy, tmp_path / "memory", name)
+
+
+def test_a_memory_from_before_variants_were_noted_acts(policy, tmp_path):
+    Checkpoint.save(MemoryPolicy(policy, SMALL), tmp_path / "memory", notes={"stage": "stage_b"})
+    assert agent_memory(policy, tmp_path / "memory", "full").use.is_gated
 
 
 def test_the_papers_ablation_is_there():

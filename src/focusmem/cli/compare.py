@@ -30,9 +30,9 @@ def compare(
     print_table(printable(title), ("kind", "tasks", "success", "difference", "won alone", "steps"), rows)
     low, high = found["success_difference_interval"]
     typer.echo(f"Success differs by {found['success_difference']:+.1%} (95 % interval {low:+.1%} to {high:+.1%}).")
-    if found["steps_difference_interval"] is not None:
-        low, high = found["steps_difference_interval"]
-        typer.echo(f"Steps differ by {found['steps_difference']:+.2f} (95 % interval {low:+.2f} to {high:+.2f}).")
+    between = found["steps_difference_interval"]
+    told = "-" if between is None else f"{between[0]:+.2f} to {between[1]:+.2f}"
+    typer.echo(f"Steps differ by {found['steps_difference']:+.2f} (95 % interval {told}).")
     typer.echo(
         f"{found['num_both_won']} tasks won by both, {found['num_both_lost']} by neither. Left out: "
         f"{found['num_not_judged_in_both']} not judged, {found['num_not_attempted_by_both']} not attempted by both."

@@ -36,6 +36,7 @@ def demo(
     import webbrowser
     from dataclasses import asdict
 
+    from focusmem.cli.command_line import command_line
     from focusmem.cli.demo_view import DemoView
     from focusmem.cli.output import print_json, printable
     from focusmem.lab.shipped import Weights
@@ -46,7 +47,8 @@ def demo(
     config = DemoConfig(seed=seed, num_tasks=tasks, browser=browser)  # type: ignore[arg-type]
     folder = out or Path("runs") / f"demo-{seed}"
     with DemoView() as view:
-        shown = demonstrate(config, Weights() if weights is None else Weights(weights), folder, view)
+        parts = Weights() if weights is None else Weights(weights)
+        shown = demonstrate(config, parts, folder, view, command=command_line())
     found = stories(shown)
     page = shown.page.path.absolute()
     if json:

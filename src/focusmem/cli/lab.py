@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from focusmem.cli.command_line import command_line
 from focusmem.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -167,12 +168,11 @@ def evaluate(
     On a GPU: focusmem lab evaluate --memory full --tasks 400 --device cuda --batch 100 --processes 4
     """
     from focusmem.lab.evaluate import EvaluateConfig
-    from focusmem.recipes.lab_evaluation import EvaluationPlan
+    from focusmem.recipes.lab_evaluation import EvaluationPlan, memory_kind
     from focusmem.recipes.lab_evaluation import evaluate as run
-    from focusmem.recipes.lab_memory import VARIANTS
 
     config = EvaluateConfig(
-        memory="latent" if memory in VARIANTS else memory,  # type: ignore[arg-type]
+        memory=memory_kind(memory),
         name=memory,
         num_tasks=tasks,
         seed=seed,
@@ -182,18 +182,28 @@ def evaluate(
     )
     folder = out or Path("runs") / f"lab-{memory}{'-history' if history else ''}-{browser}-{seed}-{tasks}"
     plan = EvaluationPlan(
-        config=config, folder=folder, policy=policy, checkpoint=checkpoint, embedder=embedder, device=device
+        config=config,
+        folder=folder,
+        policy=policy,
+        checkpoint=checkpoint,
+        embedder=embedder,
+        device=device,
+        command=command_line(),
     )
     results = run(plan, num_processes=processes)
     if json:
         print_json(results)
         return
-    low, high = results["success_interval"]
     rows = [(kind, f"{one['success_rate']:.1%}", str(one["num_tasks"])) for kind, one in results["by_kind"].items()]
     print_table(f"memory: {memory}, {browser}", ("kind", "success", "tasks"), rows)
-    typer.echo(f"Success {results['success_rate']:.1%} ({low:.1%} to {high:.1%}) of {results['num_tasks']} tasks.")
-    typer.echo(f"{results['mean_steps']:.1f} steps, {results['hit_max_rate']:.1%} of episodes at the limit.")
-    typer.echo(f"{results['unreadable_rate']:.2%} of actions unreadable, {results['mean_step_s']:.2f} s per step.")
+    if results["num_tasks"]:
+        low, high = results["success_interval"]
+        typer.echo(f"Success {results['success_rate']:.1%} ({low:.1%} to {high:.1%}) of {results['num_tasks']} tasks.")
+        typer.echo(f"{results['mean_steps']:.1f} steps, {results['hit_max_rate']:.1%} of episodes at the limit.")
+    else:
+        typer.echo("No task was judged, so there are no rates.")
+    if results["mean_step_s"] is not None:
+        typer.echo(f"{results['unreadable_rate']:.2%} of actions unreadable, {results['mean_step_s']:.2f} s per step.")
     typer.echo(
         f"{results['num_errors']} episodes ended in an error, {results['num_blocked']} were refused. Run: {folder}"
     )

@@ -73,7 +73,7 @@ def compare(first: Path, second: Path) -> dict[str, Any]:
 
 def difference(pairs: Sequence[Pair]) -> dict[str, Any]:
     """The success interval is Tango's, since it stays honest with few tasks and with no loss at all, where resampling
-    can only repeat what it saw; steps are no yes or no, so that theirs is a seeded bootstrap.
+    can only repeat what it saw; steps are no yes or no, so that theirs is a seeded bootstrap, and None for few pairs.
     """
     num = len(pairs)
     won = [pair.won for pair in pairs]

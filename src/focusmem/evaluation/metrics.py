@@ -29,36 +29,43 @@ def has_hit_max(episode: Episode) -> bool:
 
 
 def figures(episodes: Sequence[Episode], kind_of: Mapping[str, str | None]) -> dict[str, Any]:
-    """Rates are over judged episodes. Times are an episode's own: what the mind took is shared out over all it answered
-    together, and waiting for others does not count.
+    """Rates are over judged episodes; those over nothing, and means over nothing, are None.
+
+    What the mind took is shared out over all it answered together, and waiting for its answer with others does not
+    count. Looking and acting are timed by the clock, in an event loop that all episodes share: these times grow with
+    the number of episodes side by side, so that only runs with equally many can be compared.
     """
     judged = [one for one in episodes if is_judged(one)]
     notes = [note for one in judged for note in one.notes]
     items = [item for note in notes for item in note.offered]
-    num_steps, num_tasks = max(1, len(notes)), max(1, len(judged))
+    num_steps, num_tasks = len(notes), len(judged)
     wins = sum(one.outcome == "success" for one in judged)
     seconds = sum(one.seconds for one in judged)
     num_blocked = sum(one.is_blocked for one in episodes)
     return {
         "memory": episodes[0].method if episodes else None,
-        "num_tasks": len(judged),
+        "num_tasks": num_tasks,
         "num_errors": sum(one.outcome == "error" for one in episodes) - num_blocked,
         "num_blocked": num_blocked,
         "num_not_judged": sum(one.outcome == "not_judged" for one in episodes),
         "num_missing": len(kind_of) - len(episodes),
-        "success_rate": wins / num_tasks,
-        "success_interval": list(wilson_interval(wins, len(judged))),
-        "hit_max_rate": sum(map(has_hit_max, judged)) / num_tasks,
-        "unreadable_rate": sum(not note.is_readable for note in notes) / num_steps,
-        "repeat_rate": sum(note.is_repeat for note in notes) / num_steps,
-        "mean_steps": len(notes) / num_tasks,
-        "mean_task_s": seconds / num_tasks,
-        "mean_step_s": seconds / num_steps,
-        "mean_prompt_tokens": sum(note.num_prompt_tokens for note in notes) / num_steps,
-        "mean_memory_tokens": sum(note.num_memory_tokens for note in notes) / num_steps,
-        "accepted_rate": sum(item.is_accepted for item in items) / len(items) if items else None,
+        "success_rate": _share(wins, num_tasks),
+        "success_interval": list(wilson_interval(wins, num_tasks)) if judged else None,
+        "hit_max_rate": _share(sum(map(has_hit_max, judged)), num_tasks),
+        "unreadable_rate": _share(sum(not note.is_readable for note in notes), num_steps),
+        "repeat_rate": _share(sum(note.is_repeat for note in notes), num_steps),
+        "mean_steps": _share(num_steps, num_tasks),
+        "mean_task_s": _share(seconds, num_tasks),
+        "mean_step_s": _share(seconds, num_steps),
+        "mean_prompt_tokens": _share(sum(note.num_prompt_tokens for note in notes), num_steps),
+        "mean_memory_tokens": _share(sum(note.num_memory_tokens for note in notes), num_steps),
+        "accepted_rate": _share(sum(item.is_accepted for item in items), len(items)),
         "by_kind": _by_kind([(kind_of.get(one.task.task_id), one.outcome == "success") for one in judged]),
     }
+
+
+def _share(total: float, num: int) -> float | None:
+    return total / num if num else None
 
 
 def _by_kind(won: Sequence[tuple[str | None, bool]]) -> dict[str, dict[str, float]]:

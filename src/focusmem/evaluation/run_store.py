@@ -15,7 +15,7 @@ from typing import Any
 
 from focusmem.agent.live_episode import LiveEpisode
 from focusmem.errors import ConfigError, RecordError, StorageError
-from focusmem.files import is_safe_name, read_plain_file, remove_folder, sha256_hex, write_whole
+from focusmem.files import FolderLock, is_safe_name, read_plain_file, remove_folder, sha256_hex, write_whole
 from focusmem.schemas import Episode, Outcome, Run, Task, Trajectory, dump_record, parse_record, save_trajectory
 from focusmem.schemas.record import MAX_DOCUMENT_BYTES, STRICT_DECODER
 
@@ -23,16 +23,28 @@ from focusmem.schemas.record import MAX_DOCUMENT_BYTES, STRICT_DECODER
 class RunStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._lock = FolderLock(
+            folder, f"Another process is at work on the run in {folder}; wait for its end, or choose another --out."
+        )
 
     # Writing
 
     def begin(self, run: Run, kind_of: Mapping[str, str | None], *, defaults: Mapping[str, Any] | None = None) -> None:
         """Start a run, or go on with the same one. `kind_of` names its tasks, each with its kind where it has one.
 
-        `defaults` stand for settings that a folder from earlier times lacks.
+        `defaults` stand for settings that a folder from earlier times lacks. Until `end` or `let_go` nobody else can
+        begin in the folder; processes that take a part of this run do not begin.
         """
+        self._lock.take()
+        try:
+            self._begin(run, kind_of, defaults or {})
+        except BaseException:
+            self._lock.let_go()
+            raise
+
+    def _begin(self, run: Run, kind_of: Mapping[str, str | None], defaults: Mapping[str, Any]) -> None:
         path = self.folder / "config.json"
-        if path.exists() and {**(defaults or {}), **_read_json(path)} != run.config:
+        if path.exists() and {**defaults, **_read_json(path)} != run.config:
             raise ConfigError(
                 f"{self.folder} holds a run with another config, policy, memory or embedder; choose another --out, "
                 "or delete it."
@@ -48,6 +60,11 @@ class RunStore:
         status = "finished" if problem is None else "failed"
         ended = run.model_copy(update={"status": status, "finished_at": datetime.now(UTC), "error": problem})
         write_whole(self.folder / "run.json", dump_record(ended))
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Leave the folder to others, whether or not the run came to an end."""
+        self._lock.let_go()
 
     def is_done(self, task: Task) -> bool:
         return (self.place(task.task_id) / "episode.json").exists()
@@ -68,6 +85,8 @@ class RunStore:
                 annotations=task.annotations,
             )
             save_trajectory(place / "trajectory", trajectory, live.screenshots, replace=True)
+        else:  # a run that was killed may have left an earlier attempt's
+            remove_folder(place / "trajectory")
         episode = Episode(
             task=task,
             method=method,
@@ -118,6 +137,11 @@ def folder_name(task_id: str) -> str:
         return task_id
     words = re.sub(r"[^A-Za-z0-9]+", "-", task_id).strip("-")[:60]
     return f"{words or 'task'}-{sha256_hex(task_id.encode())[:12]}"
+
+
+def run_name(folder: Path) -> str:
+    """What the run in a folder is called: as the folder is, made safe where that cannot be a name."""
+    return folder_name(folder.resolve().name.encode(errors="backslashreplace").decode())
 
 
 def _read_episode(path: Path) -> Episode:

@@ -25,13 +25,13 @@ from focusmem.agent.mind import Mind
 from focusmem.browser.base import Browser
 from focusmem.errors import ConfigError, StorageError
 from focusmem.evaluation import metrics
-from focusmem.evaluation.run_store import RunStore
+from focusmem.evaluation.run_store import RunStore, run_name
 from focusmem.evaluation.runner import Runner, RunnerConfig
 from focusmem.lab.browsers import BrowserKind, lab_browsers
 from focusmem.lab.minds import Asking, LatentMind, RawMind
 from focusmem.lab.recall import Retrieval
 from focusmem.lab.rollout import iter_tasks
-from focusmem.lab.tasks import LabTask, judge
+from focusmem.lab.tasks import LabTask, judge, site_names
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.progress import Progress
@@ -81,9 +81,24 @@ class EvaluateConfig:
         for name, kind in (("memory", MemoryKind), ("browser", BrowserKind)):
             if getattr(self, name) not in get_args(kind):
                 raise ConfigError(f"{name} is '{getattr(self, name)}'; choose one of {', '.join(get_args(kind))}.")
-        for name in ("num_tasks", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        least = {"num_tasks": 1, "batch_size": 1, "max_new_tokens": 1, "num_found": 0, "seed": 0, "world_seed": 0}
+        for name, value in least.items():
+            if getattr(self, name) < value:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least {value}.")
+        if not self.episode_s > 0:
+            raise ConfigError(f"episode_s is {self.episode_s}; it must be above zero.")
+        if self.sites is not None:
+            self._check_sites(self.sites)
+
+    def _check_sites(self, sites: Sequence[str]) -> None:
+        if not sites:
+            raise ConfigError("sites is empty, so there is nowhere to draw tasks from; None means all of them.")
+        known = site_names("e")
+        foreign = [name for name in sites if name not in known]
+        if foreign:
+            raise ConfigError(
+                f"sites holds {foreign[0]!r}, which is no evaluation site; those are {known[0]} to {known[-1]}."
+            )
 
 
 def evaluate(
@@ -111,8 +126,11 @@ class Evaluation:
         *,
         memory: AgentMemory | None = None,
         recall: Retrieval | None = None,
+        command: Sequence[str] = (),
     ) -> None:
+        """`command` is the line that was typed, word by word; none where it was not a command."""
         self.policy, self.config, self.store = policy, config, RunStore(folder)
+        self.command = tuple(command)
         self.recall = recall if config.needs_recall else None
         self.world = World(config.world_seed)
         asking = Asking(shows_history=config.shows_history, max_new_tokens=config.max_new_tokens)
@@ -176,7 +194,10 @@ class Evaluation:
         except Exception as error:
             self.store.end(run, f"{type(error).__name__}: {error}")
             raise
-        self.store.end(run)
+        else:
+            self.store.end(run)
+        finally:
+            self.store.let_go()  # also where it was stopped by Ctrl-C
 
     async def _attempt(self, tasks: Sequence[LabTask], make_browser: MakeBrowser, watch: Watch, mind: Mind) -> None:
         config = RunnerConfig(
@@ -197,8 +218,8 @@ class Evaluation:
         name = torch.cuda.get_device_name() if self.policy.device.type == "cuda" else "cpu"
         seeds = {"tasks": self.config.seed, "world": self.config.world_seed}
         return Run(
-            run_id=self.store.folder.name,
-            command=("focusmem", "lab", "evaluate"),
+            run_id=run_name(self.store.folder),
+            command=self.command,
             status="running",
             config=values,
             environment=collect_environment(seeds, {"accelerator": name}),

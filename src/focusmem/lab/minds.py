@@ -161,13 +161,21 @@ class RawMind:
             make_task(self.world, task.site_id, kinds[number % len(kinds)], "bank", number)
             for number in range(num_candidates)
         )
-        # What is asked about must not have been asked before.
-        others = [one for one in candidates if one.fact != task.fact or not set(one.entries) & set(task.entries)]
+        others = [one for one in candidates if not _asks_the_same(one, task)]
         rollouts = [roll_out(self.world, one, Solver.expert(self.world, one)) for one in others]
         return max(
             (one for one in rollouts if one.is_success),
             key=lambda one: len(needed & set(experience(self.world, one.steps))),
         )
+
+
+def _asks_the_same(one: LabTask, other: LabTask) -> bool:
+    """Whether who has solved one knows the answer to the other."""
+    if one.task.annotations.instance == other.task.annotations.instance:
+        return True
+    if not one.entries and not other.entries:  # where all of a list are alike, the cheapest is also the dearest
+        return one.task.answer == other.task.answer
+    return one.fact == other.fact and bool(set(one.entries) & set(other.entries))
 
 
 class LatentMind:

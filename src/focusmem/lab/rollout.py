@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from focusmem.agent.prompt import NUM_RECENT
+from focusmem.errors import ConfigError
 from focusmem.lab.pages import FACT_NAMES, Address
 from focusmem.lab.scene import VIEW_HEIGHT, Word
 from focusmem.lab.session import PageSession
 from focusmem.lab.solvers import Solver, View
-from focusmem.lab.tasks import COMPARISONS, KINDS, MAX_STEPS, NUM_SITES, LabTask, Use, is_right, make_task
+from focusmem.lab.tasks import COMPARISONS, KINDS, MAX_STEPS, LabTask, Use, is_right, make_task, site_names
 from focusmem.lab.world import World
 from focusmem.schemas import Screenshot, make_action
 from focusmem.schemas.action import AnyAction
@@ -100,7 +101,9 @@ def iter_tasks(
 ) -> Iterator[LabTask]:
     """Tasks without end, over a split's sites or some of them, as far as they are sensible."""
     rng = random.Random(derive_seed(world.seed, "tasks", split, use, seed))
-    names = sites or [f"{split}-{number}" for number in range(NUM_SITES[split])]
+    names = site_names(split) if sites is None else sites
+    if not names:
+        raise ConfigError("There is no site to draw tasks from.")
     while True:
         site_id = rng.choice(names)
         kinds = KINDS[world.site(site_id).family]

@@ -98,6 +98,10 @@ NUM_SITES = {"p": 4000, "m": 400, "v": 60, "e": 60}
 """How many sites of each split tasks are drawn from."""
 
 
+def site_names(split: str) -> list[str]:
+    return [f"{split}-{number}" for number in range(NUM_SITES[split])]
+
+
 def judge(task: Task, answer: str) -> bool:
     return is_right(answer, task.answer or "")
 

@@ -132,6 +132,12 @@ class Checkpoint:
         write_whole(self.folder / _CARD, changed._card())
         return changed
 
+    def with_notes(self, notes: Mapping[str, Any]) -> "Checkpoint":
+        """Write more notes into the card; the weights stay as they are."""
+        changed = replace(self, notes={**self.notes, **notes})
+        write_whole(self.folder / _CARD, changed._card())
+        return changed
+
     def _weights(self) -> dict[str, torch.Tensor]:
         path = self.folder / _WEIGHTS
         try:

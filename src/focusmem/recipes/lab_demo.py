@@ -5,10 +5,12 @@ Whether one of these trajectories shows what a task needs is left to chance, as 
 """
 
 import asyncio
+import json
+import os
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -19,7 +21,7 @@ from focusmem.browser.base import Browser
 from focusmem.errors import ConfigError, PolicyError, StorageError, UserError, WorldError
 from focusmem.evaluation.metrics import summarise
 from focusmem.evaluation.runner import outcome_of
-from focusmem.files import remove_folder
+from focusmem.files import FolderLock, remove_folder, write_whole
 from focusmem.lab.bank_recall import BankRecall
 from focusmem.lab.browsers import BrowserKind, lab_browsers
 from focusmem.lab.embedder import load_embedder
@@ -35,6 +37,8 @@ from focusmem.schemas.action import AnyAction
 WITHOUT, WITH = "none", "full"
 METHODS = (WITHOUT, WITH)
 """As the runs, and so their folders, are called."""
+
+_MARK, _PAGE = "demo.json", "page.html"
 
 BrowserChoice = Literal["auto", "chromium", "raster"]
 
@@ -92,11 +96,30 @@ class Audience:
         """A lane has come further."""
 
 
-def demonstrate(config: DemoConfig, weights: Weights, folder: Path, audience: Audience | None = None) -> Shown:
-    """Run, and write the page. An earlier demonstration in the folder is replaced."""
+def demonstrate(
+    config: DemoConfig,
+    weights: Weights,
+    folder: Path,
+    audience: Audience | None = None,
+    *,
+    command: Sequence[str] = (),
+) -> Shown:
+    """Run, and write the page. An earlier demonstration in the folder is replaced; `command` is kept with the runs."""
     # Asked for first, so that whatever is missing is said before anything is loaded.
     places = weights.policy, weights.embedder, weights.memory(WITH), weights.bank
-    _clear(folder)
+    _check_free(folder)
+    busy = f"Another demonstration goes on in {folder}; wait for its end, or choose another --out."
+    with FolderLock(folder, busy):
+        return _demonstrate(config, places, folder, audience or Audience(), command)
+
+
+def _demonstrate(
+    config: DemoConfig,
+    places: tuple[Path, Path, Path, Path],
+    folder: Path,
+    audience: Audience,
+    command: Sequence[str],
+) -> Shown:
     policy = load_policy(places[0])
     memory = agent_memory(policy, places[2], WITH, tells_attention=True)
     recall = BankRecall(Bank.open(places[3]), load_embedder(policy, places[1]))
@@ -111,16 +134,18 @@ def demonstrate(config: DemoConfig, weights: Weights, folder: Path, audience: Au
     def evaluations(browser: BrowserKind) -> list[Evaluation]:
         without = replace(basis, memory="none", name=WITHOUT, browser=browser)
         with_memory = replace(basis, memory="latent", name=WITH, browser=browser)
-        return [
-            Evaluation(policy, without, folder / WITHOUT),
-            Evaluation(policy, with_memory, folder / WITH, memory=memory, recall=recall),
+        made = [
+            Evaluation(policy, without, folder / WITHOUT, command=command),
+            Evaluation(policy, with_memory, folder / WITH, memory=memory, recall=recall, command=command),
         ]
+        _make_room(folder, config)  # only now, since nothing is left to be loaded
+        return made
 
-    side_by_side = _SideBySide(evaluations, audience or Audience())
+    side_by_side = _SideBySide(evaluations, audience)
     browser, why_raster = asyncio.run(side_by_side.run(config.browser))
     for evaluation in side_by_side.evaluations:
         summarise(evaluation.store)
-    page = write_page([RunFolder.open(folder / method) for method in METHODS], folder / "page.html")
+    page = write_page([RunFolder.open(folder / method) for method in METHODS], folder / _PAGE)
     return Shown(folder, side_by_side.evaluations[0].tasks(), browser, why_raster, page)
 
 
@@ -129,7 +154,7 @@ class _SideBySide:
 
     def __init__(self, evaluations: Callable[[BrowserKind], list[Evaluation]], audience: Audience) -> None:
         self._make, self._audience = evaluations, audience
-        self._turn = threading.Lock()
+        self._turn, self._telling = threading.Lock(), threading.Lock()
         self.evaluations: list[Evaluation] = []
         self._lanes: dict[tuple[str, str], Lane] = {}
 
@@ -156,14 +181,16 @@ class _SideBySide:
         method = evaluation.config.method
 
         def ended(episode: LiveEpisode) -> None:
-            lane = self._lanes[episode.task.task_id, method]
-            lane.num_steps, lane.outcome = len(episode.steps), outcome_of(episode, judge)
-            self._audience.see(lane)
+            with self._telling:
+                lane = self._lanes[episode.task.task_id, method]
+                lane.num_steps, lane.outcome = len(episode.steps), outcome_of(episode, judge)
+                self._audience.see(lane)
 
         def said(episode: LiveEpisode, text: str) -> None:
-            lane = self._lanes[episode.task.task_id, method]
-            lane.num_steps, lane.action = len(episode.steps) + 1, _read(text)
-            self._audience.see(lane)
+            with self._telling:
+                lane = self._lanes[episode.task.task_id, method]
+                lane.num_steps, lane.action = len(episode.steps) + 1, _read(text)
+                self._audience.see(lane)
 
         await evaluation.attempt(make_browser, ended, mind=_InTurn(evaluation.mind, self._turn, said))
 
@@ -206,11 +233,21 @@ def _read(text: str) -> AnyAction | None:
         return None
 
 
-def _clear(folder: Path) -> None:
-    """Make room where an earlier demonstration was; anything else is not ours to remove."""
-    for method in METHODS:
-        place = folder / method
-        if place.exists() and not (place / "config.json").exists():
-            raise StorageError(f"{place} exists and is not a run, so it is not replaced; choose another --out.")
-    for method in METHODS:
-        remove_folder(folder / method)
+def _check_free(folder: Path) -> None:
+    """Only what bears a demonstration's mark is replaced: runs and pages of the same names may be anybody's."""
+    if (folder / _MARK).is_file():
+        return
+    for name in (*METHODS, _PAGE):
+        if os.path.lexists(folder / name):
+            raise StorageError(
+                f"{folder / name} exists and is no demonstration's, since there is no {_MARK} beside it; it is not "
+                "replaced. Choose another --out."
+            )
+
+
+def _make_room(folder: Path, config: DemoConfig) -> None:
+    """Remove the earlier demonstration; the mark comes first, and so survives a removal that is cut off."""
+    _check_free(folder)
+    write_whole(folder / _MARK, json.dumps(asdict(config), indent=2).encode())
+    for name in (*METHODS, _PAGE):
+        remove_folder(folder / name)

@@ -17,6 +17,8 @@ OUTCOMES: dict[Outcome, str] = {
     "error": "broken off",
     "not_judged": "not judged",
 }
+_NUM_QUOTED = 60
+"""Characters of a reply that are enough to tell it from another."""
 LABELS = {WITHOUT: "Without memory", WITH: "With memory"}
 
 
@@ -66,7 +68,7 @@ class TaskStory:
     brought: tuple[Brought, ...]
     """The most often found first."""
     parting: Parting | None
-    """None where both did the same from beginning to end."""
+    """None where both did the same from beginning to end, be it nothing at all."""
 
 
 def stories(shown: Shown) -> list[TaskStory]:
@@ -115,11 +117,20 @@ def _brought(episode: Episode, recalled: Path) -> tuple[Brought, ...]:
 
 
 def _parting(steps: Mapping[str, Sequence[Step]]) -> Parting | None:
-    place = first_divergence(*([seen_and_done(step) for step in own] for own in steps.values()))
+    plain = ([{**seen_and_done(step), "reply": step.reply} for step in own] for own in steps.values())
+    place = first_divergence(*plain)
     if place is None:
         return None
-    actions = {method: in_words(own[place].action) if place < len(own) else None for method, own in steps.items()}
+    actions = {method: _done(own[place]) if place < len(own) else None for method, own in steps.items()}
     return Parting(place + 1, actions)
+
+
+def _done(step: Step) -> str:
+    """What could not be read is quoted, or two such replies would look alike."""
+    if step.action is not None or step.reply is None:
+        return in_words(step.action)
+    start = step.reply[:_NUM_QUOTED]
+    return f"wrote {start!r}{'...' if start != step.reply else ''}, which is no action"
 
 
 def in_words(action: AnyAction | None) -> str:
@@ -138,7 +149,7 @@ def told(stories: Sequence[TaskStory]) -> Iterator[str]:
         yield f"  The right answer: {story.right_answer}"
         for method in METHODS:
             yield f"  {LABELS[method]}: {_ending(story.attempts[method])}"
-        yield f"  {_where_they_part(story.parting)}"
+        yield f"  {_where_they_part(story)}"
         yield from _what_came(story.brought)
         yield ""
     solved = {method: sum(story.outcomes[method] == "success" for story in stories) for method in METHODS}
@@ -156,9 +167,11 @@ def _ending(attempt: Attempt) -> str:
     return f"{OUTCOMES[attempt.outcome]}, after {steps}, {answer}"
 
 
-def _where_they_part(parting: Parting | None) -> str:
+def _where_they_part(story: TaskStory) -> str:
+    parting = story.parting
     if parting is None:
-        return "Both did the same at every step."
+        has_steps = any(attempt.num_steps for attempt in story.attempts.values())
+        return "Both did the same at every step." if has_steps else "Neither took a step."
     without, with_memory = (parting.actions[method] or "(had ended)" for method in METHODS)
     return f"They part at step {parting.step}. Without memory: {without}. With memory: {with_memory}."
 

@@ -3,14 +3,14 @@
 A policy this small leaves a GPU idle while Python thinks; several processes, each with its own copy, keep it busier.
 """
 
-import multiprocessing
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -20,16 +20,28 @@ from focusmem.agent.memory import AgentMemory
 from focusmem.errors import ConfigError, FocusmemError
 from focusmem.evaluation.run_store import RunStore
 from focusmem.lab.embedder import load_embedder
-from focusmem.lab.evaluate import EvaluateConfig, Evaluation, summarise
+from focusmem.lab.evaluate import EvaluateConfig, Evaluation, MemoryKind, summarise
 from focusmem.lab.policy import load_policy
 from focusmem.lab.recall import LabBank, LabRecall
 from focusmem.lab.shipped import SHIPPED_MEMORIES, Weights
 from focusmem.lab.world import World
 from focusmem.progress import Progress
-from focusmem.recipes.lab_memory import agent_memory
+from focusmem.recipes.lab_memory import VARIANTS, agent_memory
+from focusmem.recipes.worker_processes import worker_processes
 from focusmem.schemas import Task
 
 _LOOK_S = 0.5
+
+
+def memory_kind(name: str) -> MemoryKind:
+    """What kind of memory a name stands for: itself where nothing is trained, latent where it is a variant's."""
+    if name in VARIANTS:
+        return "latent"
+    for kind in get_args(MemoryKind):
+        if kind == name != "latent":
+            return cast(MemoryKind, kind)
+    raw = ", ".join(kind for kind in get_args(MemoryKind) if kind != "latent")
+    raise ConfigError(f"There is no memory '{name}'; choose one of {raw}, or a trained one: {', '.join(VARIANTS)}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +57,15 @@ class EvaluationPlan:
     embedder: Path | None = None
     """None: the shipped policy's, where trajectories have to be found."""
     device: str = "cpu"
+    command: tuple[str, ...] = ()
+    """The line that was typed, word by word; none where it was not a command."""
+
+    def __post_init__(self) -> None:
+        if self.checkpoint is not None and self.config.memory != "latent":
+            raise ConfigError(
+                f"checkpoint is {self.checkpoint}, but the memory '{self.config.method}' is not a trained one; leave "
+                f"it out, or choose one of {', '.join(VARIANTS)}."
+            )
 
     def build(self, vectors_ND: npt.NDArray[np.float32] | None = None) -> Evaluation:
         """Everything loaded. `vectors_ND` are the bank's, where another process has made them already."""
@@ -60,7 +81,7 @@ class EvaluationPlan:
         memory: AgentMemory | None = None
         if config.memory == "latent" and checkpoint is not None:
             memory = agent_memory(policy, checkpoint, config.method)
-        return Evaluation(policy, config, self.folder, memory=memory, recall=recall)
+        return Evaluation(policy, config, self.folder, memory=memory, recall=recall, command=self.command)
 
 
 def evaluate(plan: EvaluationPlan, *, num_processes: int = 1) -> dict[str, Any]:
@@ -80,21 +101,9 @@ def _share_out(plan: EvaluationPlan, evaluation: Evaluation, num_processes: int)
     """Processes that take a part each; episodes are counted as they appear on disk."""
     recall = evaluation.recall
     vectors_ND = recall.index.vectors_ND if isinstance(recall, LabRecall) else None
-    context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
-    processes = [
-        context.Process(target=_take_part, args=(plan, number, num_processes, vectors_ND), daemon=True)
-        for number in range(num_processes)
-    ]
     tasks = [one.task for one in evaluation.tasks()]
-    try:
-        for process in processes:
-            process.start()
+    with worker_processes(partial(_take_part, plan, num_processes, vectors_ND), num_processes) as processes:
         _watch(evaluation.store, tasks, processes, note=plan.config.method)
-    finally:
-        for process in processes:
-            if process.is_alive():
-                process.terminate()
-            process.join()
     num_failed = sum(process.exitcode != 0 for process in processes)
     if num_failed:
         raise FocusmemError(
@@ -106,14 +115,18 @@ def _share_out(plan: EvaluationPlan, evaluation: Evaluation, num_processes: int)
 def _watch(store: RunStore, tasks: Sequence[Task], processes: Sequence[BaseProcess], *, note: str) -> None:
     left = [task for task in tasks if not store.is_done(task)]
     with Progress("evaluate", total=len(tasks), start=len(tasks) - len(left)) as line:
-        while any(process.is_alive() for process in processes):
+        are_at_work = True
+        while are_at_work:
             wait([process.sentinel for process in processes if process.is_alive()], timeout=_LOOK_S)
-            num_before, left = len(left), [task for task in left if not store.is_done(task)]
-            line.step(num_before - len(left), note=note)
+            are_at_work = any(process.is_alive() for process in processes)  # before looking, so that nothing is missed
+            done = [task for task in left if store.is_done(task)]
+            left = [task for task in left if task not in done]
+            for episode in store.episodes([task.task_id for task in done]):
+                line.step(failed=episode.outcome == "error", note=note)
 
 
 def _take_part(
-    plan: EvaluationPlan, number: int, num_processes: int, vectors_ND: npt.NDArray[np.float32] | None
+    plan: EvaluationPlan, num_processes: int, vectors_ND: npt.NDArray[np.float32] | None, number: int
 ) -> None:
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // num_processes))
     plan.build(vectors_ND).run_part(number, num_processes)

@@ -10,9 +10,8 @@ from focusmem.lab.recall import LabBank
 from focusmem.lab.rollout import Rollout
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
-from focusmem.model.checkpoint import Checkpoint
 from focusmem.recipes.lab_decisions import LabBatches, LabDecisions, LabDecisionsConfig
-from focusmem.recipes.lab_memory import lab_look, variant
+from focusmem.recipes.lab_memory import lab_look, load_memory, variant
 from focusmem.training.gate_probe import labelled_blocks, probe_auc
 from focusmem.training.threshold import area_under_curve, choose_threshold, gate_scores, write_threshold
 from focusmem.training.trajectory_batches import BatchingConfig
@@ -57,7 +56,7 @@ def measure_gate(
     A probe for every memory; its own gate too where it has one, with the threshold that validation sites choose.
     """
     chosen = variant(name)
-    memory = Checkpoint.open(checkpoint).build(policy)
+    memory = load_memory(policy, checkpoint, name)
     look = lab_look(policy)
     learnt, held_out = (
         labelled_blocks(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from focusmem.agent.memory import AgentMemory, MemoryUse
-from focusmem.errors import ConfigError
+from focusmem.errors import CheckpointError, ConfigError
 from focusmem.lab.fast_vision import see_all
 from focusmem.lab.texts import PROMPTS, Texts
 from focusmem.model.backbone import Backbone, VisionFeatures
@@ -19,8 +19,8 @@ from focusmem.model.readout import ReadoutConfig
 from focusmem.training.batch import Pixels, TrainingData
 from focusmem.training.config import LoopConfig
 from focusmem.training.pathway import Look
-from focusmem.training.stage_a import StageAConfig, train_stage_a
-from focusmem.training.stage_b import StageBConfig, train_stage_b
+from focusmem.training.stage_a import StageA, StageAConfig, train_stage_a
+from focusmem.training.stage_b import StageB, StageBConfig, train_stage_b
 from focusmem.training.teacher import TeacherConfig
 
 LAB_MEMORY = MemoryConfig(
@@ -31,6 +31,9 @@ LAB_MEMORY = MemoryConfig(
 )
 """Small enough that two of them are shipped, and without dropout, which packed rows do not have; everything else as in
 the paper."""
+
+_VARIANT = "variant"
+"""The note on a checkpoint's card that says which variant it is."""
 
 TEACHER = TeacherConfig(prompts=PROMPTS / "questions", max_new_tokens=256, max_batch_tokens=600_000)
 
@@ -44,6 +47,11 @@ class Variant:
     """None: the fixed blocks of stage A are what acts."""
     memory: MemoryConfig = LAB_MEMORY
     what: str = ""
+
+    @property
+    def last_stage(self) -> str:
+        """The one that leaves the memory that acts."""
+        return StageA.name if self.stage_b is None else StageB.name
 
     @property
     def is_dynamic(self) -> bool:
@@ -100,7 +108,21 @@ def agent_memory(policy: Backbone, checkpoint: Path, name: str, *, tells_attenti
     """A trained memory as it acts: which parts of it take part is its variant's to say."""
     chosen = variant(name)
     use = MemoryUse(is_dynamic=chosen.is_dynamic, is_gated=chosen.is_gated, tells_attention=tells_attention)
-    return AgentMemory(Checkpoint.open(checkpoint).build(policy), Texts.load().serialise, use)
+    return AgentMemory(load_memory(policy, checkpoint, name), Texts.load().serialise, use)
+
+
+def load_memory(policy: Backbone, checkpoint: Path, name: str) -> MemoryPolicy:
+    """A trained memory, refused where it is another variant's: parts that were never trained would act all the same."""
+    stored, wanted = Checkpoint.open(checkpoint), variant(name).last_stage
+    stage, trained_as = stored.notes.get("stage"), stored.notes.get(_VARIANT, name)
+    if stage != wanted:
+        raise CheckpointError(
+            f"A memory '{name}' is what {wanted} leaves, but {checkpoint} was left by '{stage or 'something else'}'. "
+            f"Give the folder that `focusmem lab train {name}` named at its end."
+        )
+    if trained_as != name:
+        raise CheckpointError(f"{checkpoint} was trained as the memory '{trained_as}', not as '{name}'.")
+    return stored.build(policy)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,10 +171,17 @@ def train_variant(
         )  # fmt: skip
         stage_a_memory = result.memory
     if stage_a_memory is None or chosen.stage_b is None:
-        return stage_a_memory
+        return _signed(stage_a_memory, name)
     assert data_b is not None, "a variant with a second stage needs its data"
     result = train_stage_b(
         MemoryPolicy(backbone, chosen.memory), data_b, folder / "stage-b",
         start=stage_a_memory, stage=chosen.stage_b, loop=training.stage_b, look=look,
     )  # fmt: skip
-    return result.memory
+    return _signed(result.memory, name)
+
+
+def _signed(memory: Path | None, name: str) -> Path | None:
+    """The memory, where there is one yet, with the variant's name on its card."""
+    if memory is not None:
+        Checkpoint.open(memory).with_notes({_VARIANT: name})
+    return memory

@@ -186,7 +186,9 @@ def _row(episodes: Sequence[Sequence[dict[str, Any]]], places: list[int | None])
 
 
 def first_divergence(first: Sequence[dict[str, Any]], second: Sequence[dict[str, Any]]) -> int | None:
-    """The first step whose actions differ, or that only one has. The reasons given for an action do not count."""
+    """The first step whose actions differ, or that only one has. The reasons given for an action do not count; replies
+    that are no action differ by their words.
+    """
     for place, (one, other) in enumerate(zip_longest(first, second)):
         if one is None or other is None or _decision(one) != _decision(other):
             return place
@@ -196,6 +198,6 @@ def first_divergence(first: Sequence[dict[str, Any]], second: Sequence[dict[str,
 def _decision(step: dict[str, Any]) -> Any:
     action = step["action"]
     if action is None:
-        return None
+        return step.get("reply")
     arguments = {name: value for name, value in action["arguments"].items() if name != "reasoning"}
     return action["name"], arguments

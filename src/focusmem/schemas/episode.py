@@ -89,4 +89,5 @@ class Episode(Record):
     notes: Annotated[tuple[StepNotes, ...], Field(max_length=MAX_STEPS)] = ()
     """One for each step of the trajectory."""
     seconds: Seconds = 0.0
-    """What its steps took, all parts together; waiting for other episodes does not count."""
+    """What its steps took, all parts together. Waiting to be answered with other episodes does not count; looking and
+    acting are timed by the clock, and so grow with the number of episodes that go on side by side."""

@@ -26,9 +26,9 @@ class Run(Record):
     schema_version: Literal[1] = 1
     """Raised when the meaning of a field changes."""
     run_id: Identifier
-    """Unique among runs, and the name of the run's folder."""
+    """The name of the run's folder, or one made from it where that is not usable as a name."""
     command: tuple[Text, ...]
-    """The command line, word by word."""
+    """The command line, word by word; empty where it was not run by a command."""
     status: Literal["running", "finished", "failed"]
     """A run that is still `running` long after it started was killed."""
     config: JsonObject
