@@ -12,6 +12,7 @@ from focusmem.evaluation.metrics import figures
 from focusmem.lab import evaluate as lab_evaluate
 from focusmem.lab import shipped
 from focusmem.lab.policy import new_policy, train_tokenizer
+from focusmem.lab.recall import LabBank
 from focusmem.lab.world import World
 from focusmem.recipes import lab_evaluation
 
