@@ -1,6 +1,18 @@
-"""What tests of several folders share and is slow to make."""
+"""What all tests keep to, and what tests of several folders share and is slow to make."""
+
+import asyncio
 
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def _no_loop_left_over():
+    """Every test begins without a current event loop, whichever test ran before it in this process.
+
+    Python makes one up on the main thread until the first `asyncio.run` there, so what leans on it passes or fails by
+    the order of the tests.
+    """
+    asyncio.set_event_loop(None)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +26,17 @@ class SharedChromium:
 
     def run(self, work: Coroutine[Any, Any, ValueT]) -> ValueT:
         return self._runner.run(work)
+
+    def call(self, work: Callable[[], ValueT]) -> ValueT:
+        """What is no coroutine, but starts one: Playwright's listeners do, and need the loop that the browser lives in.
+
+        Outside, they fail once any other test of this process has had a loop of its own.
+        """
+
+        async def called() -> ValueT:
+            return work()
+
+        return self.run(called())
 
     def browser(self, limits: BrowserLimits, allowed: Sequence[str]):
         from focusmem.browser.chromium import ChromiumBrowser

@@ -78,7 +78,8 @@ def reader(chromium):
     """Fails a test whose page complained, or asked for anything but files and what is inside it."""
     process = chromium.run(chromium.pool.process(()))
     context = chromium.run(process.new_context(1200, 900))
-    found = Reader(chromium, chromium.run(context.new_page()), context)
+    page = chromium.run(context.new_page())
+    found = chromium.call(lambda: Reader(chromium, page, context))
     yield found
     found.close()
     assert found.complaints == []
