@@ -1,5 +1,6 @@
-"""`focusmem compare`: two runs over the same tasks, task by task."""
+"""`focusmem compare` and `focusmem table`: runs over the same tasks, task by task."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,3 +51,62 @@ def _row(kind: str, one: dict[str, Any]) -> tuple[str, ...]:
         f"{one['num_only_first_won']} / {one['num_only_second_won']}",
         " / ".join(f"{steps:.1f}" for steps in one["mean_steps"]),
     )
+
+
+def table(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs; the first is the baseline.", metavar="RUN...")],
+    plot: Annotated[Path | None, typer.Option(help="Also draw success with its intervals, as PNG.")] = None,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a table to paste into a document.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")] = False,
+) -> None:
+    """focusmem table runs/none runs/replay runs/action-only runs/content runs/full --plot table.png
+
+    Runs over the same tasks under one another: success, steps, time and tokens of each, and how much it gains over the
+    first run and over the one above it, paired by task, with 95 % intervals.
+    """
+    from focusmem.cli.output import print_json, print_markdown, print_table
+    from focusmem.evaluation.table import tabulate
+    from focusmem.evaluation.table_plot import plot_table
+
+    found = tabulate(runs)
+    if plot is not None:
+        plot_table(found["rows"], plot)
+    if as_json:
+        print_json(found)
+        return
+    rows = [_table_row(one) for one in found["rows"]]
+    if as_markdown:
+        print_markdown(_COLUMNS, rows)
+    else:
+        print_table(f"{found['rows'][0]['num_tasks']} tasks", _COLUMNS, rows)
+
+
+_COLUMNS = (
+    "run", "success", "over the first", "over the one above", "steps", "Hit-Max", "s per step", "tokens", "of memory",
+)  # fmt: skip
+
+
+def _table_row(one: dict[str, Any]) -> tuple[str, ...]:
+    from focusmem.cli.output import printable
+
+    return (
+        printable(Path(one["run"]).name),
+        _told(one["success_rate"], one["success_interval"], "{:.1%}"),
+        *("-" if gain is None else _told_gain(gain) for gain in (one["over_first"], one["over_previous"])),
+        _told(one["mean_steps"], None, "{:.2f}"),
+        _told(one["hit_max_rate"], None, "{:.1%}"),
+        _told(one["mean_step_s"], None, "{:.2f}"),
+        _told(one["mean_prompt_tokens"], None, "{:.0f}"),
+        _told(one["mean_memory_tokens"], None, "{:.0f}"),
+    )
+
+
+def _told_gain(gain: dict[str, Any]) -> str:
+    return _told(gain["success_difference"], gain["success_difference_interval"], "{:+.1%}")
+
+
+def _told(value: float | None, between: Sequence[float] | None, form: str) -> str:
+    """A figure, with its interval where it has one; what a run could not tell is a dash, never 0."""
+    if value is None:
+        return "-"
+    return form.format(value) + ("" if between is None else f" ({' to '.join(form.format(end) for end in between)})")

@@ -28,6 +28,7 @@ app.add_typer(bank.app, name="bank", help="Remember trajectories, find the usefu
 app.add_typer(bench.app, name="bench", help="How fast the parts are on this machine.")
 app.command(name="report")(report.report)
 app.command(name="compare")(compare.compare)
+app.command(name="table")(compare.table)
 
 
 def main() -> None:

@@ -29,3 +29,11 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     for row in rows:
         table.add_row(*map(Text, row))
     Console().print(table)
+
+
+def print_markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("\\", "\\\\").replace("|", "\\|") for cell in cells) + " |\n"
+
+    rule = "|" + "---|" * len(columns) + "\n"
+    sys.stdout.write(line(columns) + rule + "".join(map(line, rows)))

@@ -1,14 +1,12 @@
 """Pictures of a run: how each loss fell, and what the gate let in."""
 
-import io
 from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from focusmem.files import write_whole
+from focusmem.plotting import write_figure
 from focusmem.training.metrics import read_metrics
 
 _COLOURS = {
@@ -44,7 +42,7 @@ def _losses(lines: list[dict[str, Any]], path: Path, title: str) -> Path:
         axes.set_ylim(0, 1.05 * max(axes.get_ylim()[1], 1e-9))
     figure.subplots_adjust(left=0.04, right=0.99, bottom=0.15, top=0.82, wspace=0.25)
     figure.suptitle(title)
-    return _write(figure, path)
+    return write_figure(figure, path)
 
 
 def _gate(lines: list[dict[str, Any]], path: Path, title: str) -> Path:
@@ -57,7 +55,7 @@ def _gate(lines: list[dict[str, Any]], path: Path, title: str) -> Path:
     axes.legend(loc="best")
     figure.subplots_adjust(left=0.11, right=0.97, bottom=0.15, top=0.9)
     figure.suptitle(title)
-    return _write(figure, path)
+    return write_figure(figure, path)
 
 
 def _draw(axes: Axes, lines: list[dict[str, Any]], values: list[float | None], colour: str, label: str) -> None:
@@ -66,11 +64,3 @@ def _draw(axes: Axes, lines: list[dict[str, Any]], values: list[float | None], c
     axes.plot([x for x, _ in points], [y for _, y in points], color=colour, marker=marker, label=label)
     axes.set_xlabel("step")
     axes.grid(alpha=0.3)
-
-
-def _write(figure: Figure, path: Path) -> Path:
-    FigureCanvasAgg(figure)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110)
-    write_whole(path, buffer.getvalue())
-    return path
