@@ -89,10 +89,13 @@ def test_a_gradient_that_is_no_number_stops_the_run_and_spoils_nothing(tmp_path,
     assert (tmp_path / "state.pt").read_bytes() == before
 
 
-def test_a_run_is_not_gone_on_with_under_other_settings(tmp_path):
+def test_a_run_is_not_gone_on_with_under_other_settings(tmp_path, monkeypatch):
     pretrain(small_config(minutes=0.01), tmp_path)
     with pytest.raises(ConfigError, match="another seed"):
         pretrain(small_config(minutes=0.02, seed=9), tmp_path)
+    monkeypatch.setitem(module.EVERYTHING, "decision", 0.5)
+    with pytest.raises(ConfigError, match="another mix"):
+        pretrain(small_config(minutes=0.02), tmp_path)
 
 
 def test_goes_on_where_it_was_stopped(tmp_path, monkeypatch):

@@ -215,6 +215,7 @@ def test_without_chromium_the_raster_does_and_says_why(toy_weights, tmp_path, mo
     assert (tmp_path / "mine.txt").exists()
     assert not (tmp_path / "none" / "earlier.txt").exists(), "an earlier demonstration is replaced"
     assert isinstance(CliRunner().invoke(app, [*words, "--browser", "chromium"]).exception, UserError)
+    assert Path(document["page"]).exists(), "nothing takes its place"
 
 
 @pytest.mark.browser
@@ -325,6 +326,6 @@ def test_actions_in_words(action, words):
     assert in_words(action) == words
 
 
-def test_a_browser_that_was_chosen_is_not_tried_out():
+def test_who_chose_the_raster_does_not_wait_for_chromium(monkeypatch):
+    monkeypatch.delattr("focusmem.browser.chromium_process.ChromiumPool.process")
     assert asyncio.run(choose_browser("raster")) == ("raster", None)
-    assert asyncio.run(choose_browser("chromium")) == ("chromium", None)

@@ -167,7 +167,7 @@ def pretrain(config: PretrainConfig, folder: Path) -> Backbone:
     state = _State(policy, head, _optimizers(policy, head, config))
     folder.mkdir(parents=True, exist_ok=True)
     _check_same(folder, config)
-    write_whole(folder / "config.json", json.dumps(asdict(config), indent=2).encode())
+    write_whole(folder / "config.json", json.dumps(_settings(config), indent=2).encode())
     if (folder / "state.pt").exists():
         state.load(folder / "state.pt")
     saved = scored = time.monotonic()
@@ -211,13 +211,19 @@ def _check_finite(losses: Sequence[StepLoss], num_steps: int) -> None:
         )
 
 
+def _settings(config: PretrainConfig) -> dict[str, Any]:
+    """All that decides what is learnt, the mix of examples included."""
+    mix = {"reading": READING, "everything": EVERYTHING, "weights": WEIGHTS}
+    return dict(json.loads(json.dumps(asdict(config) | {"mix": mix})))
+
+
 def _check_same(folder: Path, config: PretrainConfig) -> None:
     """A folder is gone on with under the settings it began with, but for those that only say when to stop."""
     path = folder / "config.json"
     if not path.exists() or not (folder / "state.pt").exists():
         return
     free = {"minutes", "pause_after", "num_workers", "save_every_s", "score_every_s", "device"}
-    before, now = json.loads(path.read_text()), json.loads(json.dumps(asdict(config)))
+    before, now = json.loads(path.read_text()), _settings(config)
     changed = [name for name in now if name not in free and before.get(name) != now[name]]
     if changed:
         raise ConfigError(
@@ -244,7 +250,7 @@ def _write_policy(policy: Backbone, state: "_State", config: PretrainConfig, fol
         "num_tokens": state.num_tokens,
         "trained_s": round(state.trained_s, 1),
         "waiting_rate": state.waited_s / max(1e-9, state.trained_s),
-        "config": asdict(config) | {"start": None if config.start is None else "the policy of `before`"},
+        "config": _settings(config) | {"start": None if config.start is None else "the policy of `before`"},
         "before": _card_of(config.start),
         "environment": json.loads(dump_record(collect_environment(seeds, {"accelerator": name}))),
         "right_rate": {tag: rate for tag, (rate, _) in scores.items()},

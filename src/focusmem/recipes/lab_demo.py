@@ -213,8 +213,8 @@ class _InTurn:
 
 
 async def choose_browser(choice: BrowserChoice) -> tuple[BrowserKind, str | None]:
-    """The browser to use and, where `auto` has to do with the raster, why."""
-    if choice != "auto":
+    """The browser to use and, where `auto` has to do with the raster, why. Chromium is tried before it is chosen."""
+    if choice == "raster":
         return choice, None
     try:
         from focusmem.browser.chromium_process import ChromiumPool
@@ -222,6 +222,8 @@ async def choose_browser(choice: BrowserChoice) -> tuple[BrowserKind, str | None
         async with ChromiumPool() as pool:
             await pool.process(("localhost",))
     except (UserError, WorldError) as error:
+        if choice == "chromium":
+            raise
         return "raster", str(error)
     return "chromium", None
 
