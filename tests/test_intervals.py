@@ -1,8 +1,10 @@
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from focusmem.intervals import mean_interval, paired_interval, wilson_interval
+from focusmem.intervals import grouped_interval, mean_interval, paired_interval, wilson_interval
 
 
 @pytest.mark.parametrize(
@@ -60,3 +62,22 @@ def test_a_mean_that_is_drawn_again_is_the_same_each_time():
     assert (low, high) == pytest.approx((1 - 1.96 / 10, 1 + 1.96 / 10), abs=0.03)
     assert mean_interval([0.0, 1.0] * 5) is not None
     assert mean_interval([0.0, 1.0, 2.0] * 3) is None, "too few to be drawn again"
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=40))
+def test_groups_of_one_are_plain_trials(trials):
+    assert grouped_interval([[one] for one in trials]) == pytest.approx(wilson_interval(sum(trials), len(trials)))
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=40), st.integers(1, 6))
+def test_trials_that_only_repeat_one_another_count_once(trials, times):
+    assert grouped_interval([[one] * times for one in trials]) == pytest.approx(
+        wilson_interval(sum(trials), len(trials))
+    )
+
+
+def test_groups_never_make_one_surer_than_single_trials_would():
+    mixed = [[True, False]] * 20
+    assert grouped_interval(mixed) == pytest.approx(wilson_interval(20, 40))
+    assert grouped_interval([]) == (0.0, 1.0)
+    assert grouped_interval([[], [True] * 5, [True] * 9]) == wilson_interval(2, 2), "two groups, however many trials"

@@ -11,12 +11,24 @@ MIN_VALUES = 10
 
 def wilson_interval(num_successes: int, num_trials: int, *, z: float = 1.96) -> tuple[float, float]:
     """The range that holds the true rate with 95 % confidence; sensible also for none, all, or few of them."""
-    if num_trials == 0:
-        return 0.0, 1.0
-    rate, share = num_successes / num_trials, z * z / num_trials
-    middle = (rate + share / 2) / (1 + share)
-    half = z / (1 + share) * math.sqrt(rate * (1 - rate) / num_trials + share / (4 * num_trials))
-    return max(0.0, middle - half), min(1.0, middle + half)
+    return _wilson(num_successes / max(1, num_trials), num_trials, z)
+
+
+def grouped_interval(groups: Sequence[Sequence[bool]]) -> tuple[float, float]:
+    """Wilson's interval for trials that come in groups, such as the steps of a task, which tend to go the same way.
+
+    As many trials are counted as would make single ones so unsure; never more than there are, and where all went the
+    same way, which leaves nothing to estimate, no more than groups.
+    """
+    held = [group for group in groups if group]
+    num = sum(map(len, held))
+    successes = sum(map(sum, held))
+    if not 0 < successes < num:
+        share = successes / num if num else 0.0
+        return _wilson(share, len(held))
+    rate = successes / num
+    spread = sum((sum(group) - rate * len(group)) ** 2 for group in held)
+    return _wilson(rate, min(num, num * num * rate * (1 - rate) / spread) if spread else num)
 
 
 def paired_interval(num_first: int, num_second: int, num_pairs: int, *, z: float = 1.96) -> tuple[float, float]:
@@ -48,6 +60,15 @@ def mean_interval(values: Sequence[float], *, num_resamples: int = 10_000, seed:
     means = [float(random.choice(found, len(found)).mean()) for _ in range(num_resamples)]
     low, high = np.percentile(means, [2.5, 97.5])
     return float(low), float(high)
+
+
+def _wilson(rate: float, num_trials: float, z: float = 1.96) -> tuple[float, float]:
+    if num_trials == 0:
+        return 0.0, 1.0
+    share = z * z / num_trials
+    middle = (rate + share / 2) / (1 + share)
+    half = z / (1 + share) * math.sqrt(rate * (1 - rate) / num_trials + share / (4 * num_trials))
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _paired_score(num_first: int, num_second: int, num_pairs: int, difference: float) -> float:

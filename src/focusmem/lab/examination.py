@@ -7,10 +7,10 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from focusmem.errors import ConfigError, PolicyError
-from focusmem.intervals import wilson_interval
+from focusmem.intervals import grouped_interval
 from focusmem.lab.answers import QUESTIONS, answer_to
 from focusmem.lab.corpus import Corpus
 from focusmem.lab.rollout import iter_tasks, roll_out, screenshot_of
@@ -51,17 +51,28 @@ def examine(policy: Backbone, config: ExaminationConfig) -> dict[str, Any]:
     records = _record_questions(corpus, config)
     asked = [prompt for prompt, *_ in values] + [prompt for prompt, *_ in records]
     replies = _replies(policy, asked, config.batch_size)
-    by_kind: dict[str, list[bool]] = {}
-    for (_, kind, gold), reply in zip(values, replies, strict=False):
-        by_kind.setdefault(kind, []).append(_answered(reply, gold))
-    by_question: dict[str, list[bool]] = {}
-    for (_, question, truth), reply in zip(records, replies[len(values) :], strict=True):
-        by_question.setdefault(question, []).extend(fields_right(question, truth, reply))
+    read = [
+        _Judged(number, kind, [_answered(reply, gold)])
+        for number, ((_, kind, gold), reply) in enumerate(zip(values, replies, strict=False))
+    ]
+    told = [
+        _Judged(record, question, fields_right(question, truth, reply))
+        for (_, record, question, truth), reply in zip(records, replies[len(values) :], strict=True)
+    ]
     return {
-        "values_read": _summary(by_kind),
-        "fields_right": _summary(by_question),
+        "values_read": _summary(read),
+        "fields_right": _summary(told),
         "num_records": config.num_records,
     }
+
+
+class _Judged(NamedTuple):
+    """What is right of one reply."""
+
+    group: int
+    """Replies of a group are about the same thing, and tend to be right or wrong together."""
+    name: str
+    right: list[bool]
 
 
 def fields_right(question: str, truth: str, reply: str) -> list[bool]:
@@ -97,7 +108,7 @@ def _value_questions(corpus: Corpus, config: ExaminationConfig) -> list[tuple[Pr
     return found
 
 
-def _record_questions(corpus: Corpus, config: ExaminationConfig) -> list[tuple[Prompt, str, str]]:
+def _record_questions(corpus: Corpus, config: ExaminationConfig) -> list[tuple[Prompt, int, str, str]]:
     rng = random.Random(config.seed)
     found = []
     for number in range(config.num_records):
@@ -105,7 +116,7 @@ def _record_questions(corpus: Corpus, config: ExaminationConfig) -> list[tuple[P
         rollout, steps = corpus.some_record(rng, role)
         for question in QUESTIONS[role]:
             prompt = corpus.question_about(rollout, steps, role, question)
-            found.append((prompt, question, answer_to(corpus.world, question, rollout, steps)))
+            found.append((prompt, number, question, answer_to(corpus.world, question, rollout, steps)))
     return found
 
 
@@ -127,11 +138,16 @@ def _answered(reply: str, gold: str) -> bool:
     return action.name == "stop" and is_right(action.arguments.answer, gold)
 
 
-def _summary(by_name: dict[str, list[bool]]) -> dict[str, Any]:
-    everything = [one for values in by_name.values() for one in values]
+def _summary(judged: Sequence[_Judged]) -> dict[str, Any]:
+    groups: dict[int, list[bool]] = {}
+    by_name: dict[str, list[bool]] = {}
+    for one in judged:
+        groups.setdefault(one.group, []).extend(one.right)
+        by_name.setdefault(one.name, []).extend(one.right)
+    everything = [right for group in groups.values() for right in group]
     return {
         "right_rate": sum(everything) / len(everything),
-        "interval": list(wilson_interval(sum(everything), len(everything))),
+        "interval": list(grouped_interval(list(groups.values()))),
         "num": len(everything),
         "by_name": {
             name: {"right_rate": sum(own) / len(own), "num": len(own)} for name, own in sorted(by_name.items())

@@ -15,7 +15,7 @@ from focusmem.bank.index import ExactIndex
 from focusmem.bank.leakage import KeyColumns, LeakageGuard, Query
 from focusmem.bank.retrieval import Hits, search_index
 from focusmem.errors import ConfigError
-from focusmem.intervals import wilson_interval
+from focusmem.intervals import grouped_interval
 from focusmem.lab.embedder import moment_of
 from focusmem.lab.experts import as_trajectory, expert_rollouts
 from focusmem.lab.rollout import Rollout, RolloutStep, roll_out, screenshot_of
@@ -113,7 +113,8 @@ def recall_rate(recall: LabRecall, tasks: Sequence[LabTask], *, top: int = 3) ->
     """
     world, bank = recall.bank.world, recall.bank
     shown = [shown_ways(world, one.steps) for one in bank.rollouts]
-    right_site, right_way, num_steps, num_held = 0, 0, 0, 0
+    right_site = 0
+    right_way: list[list[bool]] = []
     with Progress("recall", total=len(tasks)) as line:
         for task in tasks:
             rollout = roll_out(world, task, Solver.expert(world, task))
@@ -128,21 +129,21 @@ def recall_rate(recall: LabRecall, tasks: Sequence[LabTask], *, top: int = 3) ->
             line.step()
             if not own:
                 continue
-            num_held += 1
+            right_way.append([])
             moments = [
                 moment_of(rollout, at, lambda step: screenshot_of(world, step)) for at in range(len(rollout.steps))
             ]
             for hits in recall.find(moments, [task.task] * len(moments), top=top):
                 places = {bank.place_of[hit.trajectory_id] for hit in hits.hits}
-                right_way += bool(places & own)
+                right_way[-1].append(bool(places & own))
                 right_site += any(bank.rollouts[place].task.site_id == task.site_id for place in places)
-                num_steps += 1
+    num_steps = sum(map(len, right_way))
     return {
         "top": top,
         "num_tasks": len(tasks),
-        "num_tasks_with_one": num_held,
+        "num_tasks_with_one": len(right_way),
         "num_moments": num_steps,
-        "right_way_rate": right_way / max(1, num_steps),
-        "right_way_interval": list(wilson_interval(right_way, num_steps)),
+        "right_way_rate": sum(map(sum, right_way)) / max(1, num_steps),
+        "right_way_interval": list(grouped_interval(right_way)),
         "right_site_rate": right_site / max(1, num_steps),
     }
