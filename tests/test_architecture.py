@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "focusmem"
-GROUND_FLOOR = {"errors", "files", "intervals", "progress", "seeds", "templates"}
+GROUND_FLOOR = {"errors", "files", "intervals", "plotting", "progress", "seeds", "templates"}
 
 # Which other rooms a room may import. Rooms not built yet are listed too: the table is the plan.
 MAY_IMPORT: dict[str, set[str]] = {

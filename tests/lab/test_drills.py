@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from focusmem.lab.drills import decisive_views, somewhere_on, sought, weighing
+from focusmem.lab.drills import decisive_views, somewhere_on, sought, weighing, weighings
 from focusmem.lab.rollout import roll_out
 from focusmem.lab.session import PageSession
 from focusmem.lab.solvers import Solver
@@ -89,3 +89,19 @@ def test_the_decisive_views_show_both_values(world):
             assert value in words
             num += 1
     assert num > 20
+
+
+def test_of_two_numbers_the_one_that_was_asked_for_is_said(world):
+    rng, num = random.Random(3), {"first": 0, "second": 0}
+    for number in range(40):
+        turns = weighings(world.site(f"p-{number}"), rng)
+        for asked, said in zip(turns[::2], turns[1::2], strict=True):
+            word, pair = asked.parts[0].removeprefix("Which is ").split("? ")
+            right = said.parts[0]
+            is_first = pair.startswith(f"{right}, ")
+            other = pair.removeprefix(f"{right}, ") if is_first else pair.removesuffix(f", {right}")
+            assert pair == (f"{right}, {other}" if is_first else f"{other}, {right}")
+            one, two = (int("".join(filter(str.isdigit, text.removesuffix("km2")))) for text in (right, other))
+            assert one > two if word in ("larger", "later") else one < two
+            num["first" if is_first else "second"] += 1
+    assert min(num.values()) > 120, "neither place is the better guess"

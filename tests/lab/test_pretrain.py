@@ -50,6 +50,9 @@ def small_config(**changes) -> PretrainConfig:
     return PretrainConfig(**values | changes)
 
 
+real_score = module.score
+
+
 @pytest.fixture(autouse=True)
 def few_scores(monkeypatch):
     monkeypatch.setattr(module, "score", lambda *args, **kwargs: {"decision": (0.0, 1)})
@@ -181,3 +184,27 @@ def test_config_names_the_field():
     if not torch.cuda.is_available():
         with pytest.raises(ConfigError, match="no GPU"):
             PretrainConfig(device="cuda")
+
+
+def test_drills_change_the_text_blocks_and_nothing_that_sees(tmp_path):
+    pretrain(small_config(), tmp_path / "before")
+    start = tmp_path / "before" / "policy"
+    pretrain(small_config(start=str(start), drills=True, is_half=True, max_tokens=3000), tmp_path / "after")
+    before, after = (Backbone.load(path) for path in (start, tmp_path / "after" / "policy"))
+    changed = {
+        "visual" in name
+        for name, weights in before.model.state_dict().items()
+        if not torch.equal(weights, after.model.state_dict()[name])
+    }
+    assert changed == {False}
+    card = json.loads((tmp_path / "after" / "policy" / "card.json").read_text())
+    assert set(card["config"]["mix"]) == {"drills", "weights"}
+
+
+def test_every_kind_is_scored_on_sites_kept_apart():
+    config = small_config(max_tokens=3000)
+    policy = new_policy(train_tokenizer(World(0), num_episodes=30), **{part: dict(values) for part, values in SIZES})
+    scores = real_score(policy, World(0), config, num_batches=1)
+    kinds = {name.split("/")[0] for name in scores if "tokens" not in name}
+    assert kinds == set(LEARNT) - {"episode", "record"}
+    assert all(0 <= rate <= 1 and num > 0 for rate, num in scores.values())

@@ -106,6 +106,12 @@ def pretrain(
     rate: Annotated[float, typer.Option(help="Learning rate of matrices; a tenth of it for all else.")] = 0.015,
     workers: Annotated[int, typer.Option(help="Processes that draw batches.")] = 14,
     tokens: Annotated[int, typer.Option(help="Tokens per step.")] = 65_536,
+    drills: Annotated[
+        bool, typer.Option("--drills", help="Mend an earlier policy: single skills, text alone.")
+    ] = False,
+    half: Annotated[
+        bool | None, typer.Option("--half/--full", help="Compute in bfloat16 or not; default: on a GPU.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the weights and the examples.")] = 0,
 ) -> None:
     """focusmem lab pretrain --out runs/policy --minutes 25
@@ -129,6 +135,8 @@ def pretrain(
         other_rate=rate / 10,
         num_workers=workers,
         max_tokens=tokens,
+        drills=drills,
+        is_half=half,
         seed=seed,
     )
     run(config, out)

@@ -16,7 +16,7 @@ from focusmem.errors import ConfigError
 from focusmem.evidence import CHUNK_EVENTS
 from focusmem.lab.answers import QUESTIONS, answer_to, notes
 from focusmem.lab.drawing import placeholder
-from focusmem.lab.drills import decisive_views, searching, somewhere_on, sought, weighing
+from focusmem.lab.drills import decisive_views, searching, somewhere_on, sought, weighing, weighings
 from focusmem.lab.packing import CorpusBatch, Example, pack_examples
 from focusmem.lab.rollout import Rollout, RolloutStep, roll_out
 from focusmem.lab.scene import Word
@@ -28,7 +28,18 @@ from focusmem.model.chat import ChatTokenizer
 from focusmem.schemas import EvidenceItem, Prompt, Role, Screenshot, Step, Turn, action_to_json
 from focusmem.seeds import derive_seed
 
-LEARNT = ("transcription", "line", "answer", "comparison", "search", "episode", "decision", "question", "record")
+LEARNT = (
+    "transcription",
+    "line",
+    "answer",
+    "weighing",
+    "comparison",
+    "search",
+    "episode",
+    "decision",
+    "question",
+    "record",
+)
 """What a token can be learnt as. The last is what was done in a record that stands in front of something else."""
 
 _NUM_DECISIONS = {"none": 4, "notes": 4, "record": 2}
@@ -119,6 +130,11 @@ class Corpus:
         ]
         return [self._row(turns, [last], f"answer/{rollout.task.kind}")]
 
+    def _weighings(self, rng: random.Random, mix: Mix) -> list[Example]:
+        """Which of two numbers is larger, and nothing else."""
+        site = self.world.site(f"{self.split}-{rng.randrange(self.num_sites)}")
+        return [self._row(weighings(site, rng), [], "weighing") for _ in range(_NUM_WEIGHED)]
+
     def _comparisons(self, rng: random.Random, mix: Mix) -> list[Example]:
         """Comparisons alone: with the two values in words, several; with the two views they stand in, one."""
         site_id = f"{self.split}-{rng.randrange(self.num_sites)}"
@@ -207,6 +223,7 @@ class Corpus:
         "transcription": _transcriptions,
         "line": _lines,
         "answer": _answers,
+        "weighing": _weighings,
         "comparison": _comparisons,
         "search": _searches,
         "episode": _episodes,

@@ -11,13 +11,16 @@ from focusmem.lab.pages import Address
 from focusmem.lab.rollout import Rollout, RolloutStep
 from focusmem.lab.scene import SCROLL_PIXELS, Scene
 from focusmem.lab.session import PageSession
-from focusmem.lab.tasks import LabTask
+from focusmem.lab.site import Site
+from focusmem.lab.tasks import NUMBERS, LabTask, more_of, number_of
 from focusmem.lab.world import World
 from focusmem.schemas import Turn, action_to_json, make_action
 from focusmem.schemas.action import AnyAction
 
 NUM_SOUGHT = 6
 """Names that are looked for in one view, half of them in vain."""
+NUM_WEIGHINGS = 8
+"""Pairs that are weighed in one row."""
 
 
 def weighing(world: World, task: LabTask) -> list[Turn]:
@@ -28,6 +31,20 @@ def weighing(world: World, task: LabTask) -> list[Turn]:
         Turn("user", (f"Read: {', '.join(facts)}",)),
         Turn("assistant", (action_to_json(make_action("stop", answer=task.task.answer or "")),)),
     ]
+
+
+def weighings(site: Site, rng: random.Random) -> list[Turn]:
+    """Two values and which of them is asked for, again and again: the choice alone, without names to tell apart."""
+    turns: list[Turn] = []
+    while len(turns) < 2 * NUM_WEIGHINGS:
+        fact, wants_more = rng.choice(NUMBERS[site.family]), rng.random() < 0.5
+        one, other = rng.sample(site.entries, 2)
+        if number_of(one, fact) == number_of(other, fact):
+            continue
+        right = one if (number_of(one, fact) > number_of(other, fact)) == wants_more else other
+        question = f"Which is {more_of(fact, wants_more)}? {one.facts[fact]}, {other.facts[fact]}"
+        turns += [Turn("user", (question,)), Turn("assistant", (right.facts[fact],))]
+    return turns
 
 
 def decisive_views(world: World, rollout: Rollout) -> list[RolloutStep]:

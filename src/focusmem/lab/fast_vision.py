@@ -31,6 +31,11 @@ def see_all(tower: Any, pixels_NHWC: Tensor) -> tuple[Tensor, Tensor]:
     """Features (N, V, D) and DeepStack features (L, N, V, D) of uint8 pictures whose sides are whole tokens."""
     num, height, width, _ = pixels_NHWC.shape
     patch, merge = tower.patch_size, tower.spatial_merge_size
+    if num == 0:
+        empty_NVD = tower.pos_embed.weight.new_zeros(
+            0, height * width // (patch * merge) ** 2, tower.config.out_hidden_size
+        )
+        return empty_NVD, empty_NVD.expand(len(tower.deepstack_visual_indexes), -1, -1, -1)
     tables = _tables(
         height // patch, width // patch, merge, tower.num_grid_per_side,
         tower.config.hidden_size // tower.config.num_heads, pixels_NHWC.device,

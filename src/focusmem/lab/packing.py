@@ -105,7 +105,7 @@ def pack_examples(world: World, chat: ChatTokenizer, examples: Sequence[Example]
         letters_PVS=_stacked(
             [_letters(world, view) for view in islice(pictures, NUM_LETTERED)], (grid[0] * grid[1], NUM_SLOTS)
         ),
-        picture_of_place=torch.tensor(places),
+        picture_of_place=torch.tensor(places, dtype=torch.long),
         longest=int(np.diff(ends).max()),
         tags=tuple(one.tag for one in examples),
     )

@@ -58,6 +58,11 @@ class PretrainConfig:
     """So many steps are mostly about reading pages; then everything is mixed."""
     letter_weight: float = 1.0
     """How much it counts that the vision tower can tell letters."""
+    drills: bool = False
+    """To mend what a policy does badly: the text blocks alone learn, from single skills and decisions. Small enough
+    for a processor."""
+    is_half: bool | None = None
+    """Whether to compute in bfloat16. None: on a GPU; some processors are far faster with it too."""
     num_workers: int = 14
     save_every_s: float = 120.0
     score_every_s: float = 120.0
@@ -78,11 +83,12 @@ class PretrainConfig:
 
 READING = {"transcription": 0.30, "line": 0.35, "answer": 0.10, "episode": 0.15, "decision": 0.10}
 EVERYTHING = {
-    "transcription": 0.03, "line": 0.07, "answer": 0.05, "comparison": 0.07, "search": 0.08,
-    "episode": 0.18, "decision": 0.38, "question": 0.14,
+    "transcription": 0.03, "line": 0.07, "answer": 0.05, "weighing": 0.04, "comparison": 0.06, "search": 0.07,
+    "episode": 0.18, "decision": 0.37, "question": 0.13,
 }  # fmt: skip
+DRILLS = {"weighing": 0.15, "comparison": 0.22, "search": 0.10, "decision": 0.40, "question": 0.13}
 WEIGHTS = {
-    "transcription": 0.3, "line": 0.5, "answer": 1.0, "comparison": 0.6, "search": 0.3,
+    "transcription": 0.3, "line": 0.5, "answer": 1.0, "weighing": 1.0, "comparison": 0.6, "search": 0.3,
     "episode": 1.0, "decision": 2.0, "question": 1.0, "record": 0.5,
 }  # fmt: skip
 """How much a token of each kind counts: what is plentiful counts less, what the policy is for counts more."""
@@ -90,6 +96,8 @@ WEIGHTS = {
 
 def shares_of_step(number: int, config: PretrainConfig) -> dict[str, float]:
     """Which examples a step learns from, by its number alone: kinds, and their shares of the tokens."""
+    if config.drills:
+        return DRILLS
     return READING if number < config.num_reading_steps else EVERYTHING
 
 
@@ -159,6 +167,7 @@ def pretrain(config: PretrainConfig, folder: Path) -> Backbone:
     world = World(config.world_seed)
     policy = _first_policy(world, config).to(config.device)
     policy.model.requires_grad_(True)
+    policy.model.model.visual.requires_grad_(not config.drills)
     if config.device.startswith("cuda"):
         # cuDNN plans its attention anew for every shape, and the number of pictures changes with every batch.
         torch.backends.cuda.enable_cudnn_sdp(False)
@@ -188,7 +197,7 @@ def pretrain(config: PretrainConfig, folder: Path) -> Backbone:
             is_over = state.trained_s >= min(pause_s, config.minutes * 60)
             if is_over or time.monotonic() - scored > config.score_every_s:
                 _check_finite(losses, state.num_steps)
-                _report(state, losses, folder, score(policy, world, num_batches=1, max_tokens=config.max_tokens))
+                _report(state, losses, folder, score(policy, world, config, num_batches=1))
                 scored = time.monotonic()
             if is_over or time.monotonic() - saved > config.save_every_s:
                 _check_finite(losses, state.num_steps)
@@ -213,8 +222,8 @@ def _check_finite(losses: Sequence[StepLoss], num_steps: int) -> None:
 
 def _settings(config: PretrainConfig) -> dict[str, Any]:
     """All that decides what is learnt, the mix of examples included."""
-    mix = {"reading": READING, "everything": EVERYTHING, "weights": WEIGHTS}
-    return dict(json.loads(json.dumps(asdict(config) | {"mix": mix})))
+    mix = {"drills": DRILLS} if config.drills else {"reading": READING, "everything": EVERYTHING}
+    return dict(json.loads(json.dumps(asdict(config) | {"mix": mix | {"weights": WEIGHTS}})))
 
 
 def _check_same(folder: Path, config: PretrainConfig) -> None:
@@ -240,7 +249,7 @@ def _first_policy(world: World, config: PretrainConfig) -> Backbone:
 
 def _write_policy(policy: Backbone, state: "_State", config: PretrainConfig, folder: Path) -> None:
     """The trained policy in bfloat16, in files small enough for a repository, with a card that says how it was made."""
-    scores = score(policy, World(config.world_seed), num_batches=2, max_tokens=config.max_tokens)
+    scores = score(policy, World(config.world_seed), config, num_batches=2)
     name = torch.cuda.get_device_name() if policy.device.type == "cuda" else "cpu"
     seeds = {"pretrain": config.seed, "world": config.world_seed}
     card = {
@@ -273,7 +282,8 @@ def _optimizers(policy: Backbone, head: LetterHead, config: PretrainConfig) -> l
     matrices: list[Tensor] = []
     tables: list[Tensor] = [head.out.weight]
     plain: list[Tensor] = [head.out.bias]
-    for name, parameter in policy.model.named_parameters():
+    learning = ((name, one) for name, one in policy.model.named_parameters() if one.requires_grad)
+    for name, parameter in learning:
         is_matrix = parameter.ndim == 2 and not any(part in name for part in names)
         (matrices if is_matrix else tables if parameter.ndim > 1 else plain).append(parameter)
     groups = [{"params": tables, "weight_decay": config.weight_decay}, {"params": plain, "weight_decay": 0.0}]
@@ -293,11 +303,14 @@ def _step(state: _State, batch: CorpusBatch, config: PretrainConfig) -> StepLoss
             group["lr"] = rate * scale
         optimizer.zero_grad(set_to_none=True)
     batch = batch.to(state.policy.device)
-    logits_MW, targets_M, main_NVD = batch_logits(state.policy, batch)
+    logits_MW, targets_M, main_NVD = batch_logits(state.policy, batch, is_half=config.is_half)
     loss = losses_of(logits_MW, targets_M, batch)
-    with torch.autocast(main_NVD.device.type, torch.bfloat16, enabled=main_NVD.is_cuda):
-        letters = state.head.loss(main_NVD[: len(batch.letters_PVS)], batch.letters_PVS)
-    (loss.weighted + config.letter_weight * letters).backward()  # type: ignore[no-untyped-call]
+    total, letters = loss.weighted, None
+    if not config.drills:
+        with torch.autocast(main_NVD.device.type, torch.bfloat16, enabled=main_NVD.dtype == torch.bfloat16):
+            letters = state.head.loss(main_NVD[: len(batch.letters_PVS)], batch.letters_PVS)
+        total, letters = total + config.letter_weight * letters, letters.detach()
+    total.backward()  # type: ignore[no-untyped-call]
     norm = torch.nn.utils.clip_grad_norm_(state.policy.model.parameters(), 1.0)
     # Without waiting for the GPU: a step with a gradient that is no number is taken with zeros, and told soon after.
     for parameter in state.policy.model.parameters():
@@ -305,7 +318,7 @@ def _step(state: _State, batch: CorpusBatch, config: PretrainConfig) -> StepLoss
             torch.nan_to_num_(parameter.grad, nan=0.0, posinf=0.0, neginf=0.0)
     for optimizer in state.optimizers:
         optimizer.step()
-    return StepLoss(loss.sums_L.detach(), loss.nums_L, letters.detach(), norm.detach())
+    return StepLoss(loss.sums_L.detach(), loss.nums_L, letters, norm.detach())
 
 
 def losses_of(logits_MW: Tensor, targets_M: Tensor, batch: CorpusBatch) -> StepLoss:
@@ -316,11 +329,15 @@ def losses_of(logits_MW: Tensor, targets_M: Tensor, batch: CorpusBatch) -> StepL
     )
 
 
-def batch_logits(policy: Backbone, batch: CorpusBatch) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores at the positions before each token to learn, these tokens, and the visual tokens of the pictures."""
+def batch_logits(policy: Backbone, batch: CorpusBatch, *, is_half: bool | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores at the positions before each token to learn, these tokens, and the visual tokens of the pictures.
+
+    In bfloat16 on a GPU, unless told otherwise.
+    """
     text: Any = policy.language_model
     borders = Borders(batch.starts_R, batch.longest)
-    with torch.autocast(policy.device.type, torch.bfloat16, enabled=policy.device.type == "cuda"):
+    enabled = policy.device.type == "cuda" if is_half is None else is_half
+    with torch.autocast(policy.device.type, torch.bfloat16, enabled=enabled):
         main_NVD, deep_LNVD = see_all(policy.model.model.visual, batch.pixels_NHWC)
         embeds_TD = text.embed_tokens(batch.ids_T).to(main_NVD.dtype)
         placed_VD = main_NVD[batch.picture_of_place].flatten(0, 1)
@@ -331,15 +348,22 @@ def batch_logits(policy: Backbone, batch: CorpusBatch) -> tuple[Tensor, Tensor, 
     return logits_MW.float(), batch.ids_T[batch.before_M + 1], main_NVD
 
 
+_SCORED: tuple[dict[str, float], ...] = (
+    {"transcription": 1}, {"line": 1}, {"answer": 1}, {"weighing": 0.3, "comparison": 0.7},
+    {"search": 1}, {"decision": 1}, {"question": 1},
+)  # fmt: skip
+
+
 @torch.no_grad()
-def score(policy: Backbone, world: World, *, num_batches: int, max_tokens: int) -> dict[str, tuple[float, int]]:
+def score(policy: Backbone, world: World, config: PretrainConfig, *, num_batches: int) -> dict[str, tuple[float, int]]:
     """Share of replies that are right token for token on sites never trained on, by tag, with their number."""
     corpus = Corpus(world, policy.chat, split="v", num_sites=60)
     right: dict[str, list[bool]] = defaultdict(list)
-    for kind in ("transcription", "line", "answer", "comparison", "search", "decision", "question"):
-        for number in range(num_batches * (3 if kind == "decision" else 1)):
-            batch = corpus.batch({kind: 1.0}, derive_seed(7, kind, number), max_tokens=max_tokens).to(policy.device)
-            logits, targets, _ = batch_logits(policy, batch)
+    for mix in _SCORED:
+        for number in range(num_batches * (3 if "decision" in mix else 1)):
+            batch = corpus.batch(mix, derive_seed(7, *mix, number), max_tokens=config.max_tokens)
+            batch = batch.to(policy.device)
+            logits, targets, _ = batch_logits(policy, batch, is_half=config.is_half)
             is_reply = batch.learnt_M != LEARNT.index("record")
             hits = (logits.argmax(dim=-1) == targets)[is_reply].tolist()
             by_row: dict[int, list[bool]] = defaultdict(list)
@@ -349,7 +373,7 @@ def score(policy: Backbone, world: World, *, num_batches: int, max_tokens: int) 
                 parts = batch.tags[row].split("/")
                 name = "/".join((parts[0], parts[1], parts[3])) if parts[0] == "decision" else batch.tags[row]
                 right[name].append(all(own))
-                if parts[0] in ("transcription", "line", "question"):
+                if parts[0] in ("transcription", "line", "weighing", "question"):
                     right[f"{name} tokens"] += own
     return {name: (sum(values) / len(values), len(values)) for name, values in sorted(right.items())}
 

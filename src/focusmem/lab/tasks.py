@@ -34,10 +34,11 @@ REQUESTS = {
 }
 """What the answer must hold, where it could be guessed otherwise."""
 MAX_STEPS = 15
-_NUMBERS: dict[Family, tuple[str, ...]] = {
+NUMBERS: dict[Family, tuple[str, ...]] = {
     "market": ("weight", "length", "warranty", "delivery"),
     "encyclopedia": ("height", "area", "founded", "population"),
 }
+"""Facts that can be weighed against one another."""
 _WORDINGS = Path(__file__).parent / "wordings"
 
 
@@ -180,23 +181,30 @@ def _yes_no(site: Site, rng: random.Random) -> _Draft:
 
 
 def _comparison(site: Site, rng: random.Random) -> _Draft:
-    fact = rng.choice(_NUMBERS[site.family])
+    fact = rng.choice(NUMBERS[site.family])
     one, other = rng.sample(site.entries, 2)
-    while _number(one, fact) == _number(other, fact):
+    while number_of(one, fact) == number_of(other, fact):
         one, other = rng.sample(site.entries, 2)
     wants_more = rng.random() < 0.5
-    higher, lower = (one, other) if _number(one, fact) > _number(other, fact) else (other, one)
-    more = ("later" if wants_more else "earlier") if fact == "founded" else ("larger" if wants_more else "smaller")
+    right = one if (number_of(one, fact) > number_of(other, fact)) == wants_more else other
+    more = more_of(fact, wants_more)
     return _Draft(
         slots={"fact": _plain_fact(fact), "entry": one.name, "other": other.name, "more": more},
-        answer=f"{one.facts[fact]}, {other.facts[fact]}, {(higher if wants_more else lower).name}",
+        answer=f"{one.facts[fact]}, {other.facts[fact]}, {right.name}",
         instance=f"{one.name} {other.name} {fact}",
         entries=(one.index, other.index),
         fact=fact,
     )
 
 
-def _number(entry: Entry, fact: str) -> int:
+def more_of(fact: str, wants_more: bool) -> str:
+    """How a comparison by this fact asks for more of it, or for less."""
+    if fact == "founded":
+        return "later" if wants_more else "earlier"
+    return "larger" if wants_more else "smaller"
+
+
+def number_of(entry: Entry, fact: str) -> int:
     return int(re.sub(r"[^0-9]", "", entry.facts[fact].removesuffix("km2")))
 
 
