@@ -44,17 +44,8 @@ ROWS, COLUMNS = 9, 14
 
 def attempt_of(world: World, rollout: Rollout, name: str) -> tuple[Trajectory, dict[str, Screenshot]]:
     pairs = [_step(world, step) for step in rollout.steps]
-    task = rollout.task.task
-    trajectory = Trajectory(
-        trajectory_id=name,
-        task_id=task.task_id,
-        instruction=task.instruction,
-        start_url=task.start_url,
-        site=task.site,
-        steps=tuple(step for step, _ in pairs),
-        outcome="success" if rollout.is_success else "failure",
-        source="lab",
-    )
+    outcome = "success" if rollout.is_success else "failure"
+    trajectory = rollout.task.task.trajectory(name, [step for step, _ in pairs], outcome=outcome, source="lab")
     return trajectory, {screenshot.digest: screenshot for _, screenshot in pairs}
 
 

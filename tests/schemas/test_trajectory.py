@@ -2,7 +2,7 @@ import pytest
 from pydantic import ValidationError
 
 from factories import make_step, make_trajectory
-from focusmem.schemas import Step, Task, Trajectory, Verdict, dump_record, parse_record
+from focusmem.schemas import Annotations, Step, Task, Trajectory, Verdict, dump_record, parse_record
 from focusmem.schemas.trajectory import MAX_STEPS
 
 
@@ -55,6 +55,16 @@ def test_a_task_has_a_reasonable_budget(max_steps):
     assert Task(**values).max_steps == 15
     with pytest.raises(ValidationError):
         Task(**values, max_steps=max_steps)
+
+
+def test_an_attempt_at_a_task_takes_over_what_it_shares_with_the_task():
+    about = Annotations(instance="mug number 0", template="How much is {thing}?")
+    expected = make_trajectory(2)[0].model_copy(update={"annotations": about})
+    shared = {name: value for name, value in expected if name in Task.model_fields}
+    made = Task(**shared, answer="12 euros").trajectory(
+        expected.trajectory_id, list(expected.steps), outcome=expected.outcome, source=expected.source
+    )
+    assert made == expected
 
 
 def test_a_verdict_is_one_of_four():

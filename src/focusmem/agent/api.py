@@ -35,7 +35,6 @@ from focusmem.schemas import (
     Step,
     StoredTrajectory,
     Task,
-    Trajectory,
     action_to_json,
     parse_action,
 )
@@ -219,19 +218,8 @@ class EpisodeMemory:
         """All that was observed, as a bank takes it: `bank.add([episode.trajectory("run-17")], embedder)`."""
         if not self.steps:
             raise ConfigError("Nothing has been observed in this episode, so there is no trajectory to keep.")
-        task = self.task
         try:
-            record = Trajectory(
-                trajectory_id=trajectory_id,
-                task_id=task.task_id,
-                instruction=task.instruction,
-                start_url=task.start_url,
-                site=task.site,
-                steps=tuple(self.steps),
-                outcome=outcome,
-                source=source,
-                annotations=task.annotations,
-            )
+            record = self.task.trajectory(trajectory_id, self.steps, outcome=outcome, source=source)
         except ValidationError as invalid:
             raise _unusable("This trajectory", invalid) from invalid
         return StoredTrajectory(record, dict(self.screenshots))

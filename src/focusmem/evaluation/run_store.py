@@ -16,7 +16,7 @@ from typing import Any
 from focusmem.agent.live_episode import LiveEpisode
 from focusmem.errors import ConfigError, RecordError, StorageError
 from focusmem.files import FolderLock, is_safe_name, read_plain_file, remove_folder, sha256_hex, write_whole
-from focusmem.schemas import Episode, Outcome, Run, Task, Trajectory, dump_record, parse_record, save_trajectory
+from focusmem.schemas import Episode, Outcome, Run, Task, dump_record, parse_record, save_trajectory
 from focusmem.schemas.record import MAX_DOCUMENT_BYTES, STRICT_DECODER
 
 
@@ -73,17 +73,7 @@ class RunStore:
         """The trajectory first, then the record that says the episode is finished."""
         task, place = live.task, self.place(live.task.task_id)
         if live.steps:
-            trajectory = Trajectory(
-                trajectory_id=folder_name(task.task_id),
-                task_id=task.task_id,
-                instruction=task.instruction,
-                start_url=task.start_url,
-                site=task.site,
-                steps=tuple(live.steps),
-                outcome=outcome,
-                source=source,
-                annotations=task.annotations,
-            )
+            trajectory = task.trajectory(folder_name(task.task_id), live.steps, outcome=outcome, source=source)
             save_trajectory(place / "trajectory", trajectory, live.screenshots, replace=True)
         else:  # a run that was killed may have left an earlier attempt's
             remove_folder(place / "trajectory")

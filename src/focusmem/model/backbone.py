@@ -9,8 +9,6 @@ import copy
 import hashlib
 import json
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass
@@ -31,6 +29,7 @@ from focusmem.model.images import ImageConfig, prepare_image
 from focusmem.model.inputs import Batch, PackedRows, Row, TokenRow, stack_rows
 from focusmem.model.lora import AttachedLora, LoraConfig, LoraSwitch, attach_lora
 from focusmem.model.packed_text import run_packed
+from focusmem.model.picture_memory import PictureMemory
 from focusmem.model.sizes import HUB_IDS, TOY, architecture, toy_architecture
 from focusmem.schemas import Prompt, Screenshot
 
@@ -64,42 +63,6 @@ class VisionFeatures:
         return self.main_VD.nbytes + self.deep_LVD.nbytes
 
 
-class PictureMemory:
-    """Features of screenshots by digest and state of the tower, the most recently used up to a number of bytes."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes, self.num_bytes = limit_bytes, 0
-        self._features: OrderedDict[Any, VisionFeatures] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: Any) -> VisionFeatures | None:
-        with self._lock:
-            if key in self._features:
-                self._features.move_to_end(key)
-            return self._features.get(key)
-
-    def put(self, key: Any, features: VisionFeatures) -> None:
-        with self._lock:
-            if key not in self._features:
-                self._features[key] = features
-                self.num_bytes += features.num_bytes
-            while self.num_bytes > self.limit_bytes:
-                _, oldest = self._features.popitem(last=False)
-                self.num_bytes -= oldest.num_bytes
-
-    def clear(self) -> None:
-        with self._lock:
-            self._features.clear()
-            self.num_bytes = 0
-
-    def __len__(self) -> int:
-        return len(self._features)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "PictureMemory":
-        """A copied backbone looks for itself."""
-        return PictureMemory(self.limit_bytes)
-
-
 class Backbone(nn.Module):
     """A frozen Qwen3-VL with its tokenizer, and the one code path by which everything runs through it."""
 
@@ -116,7 +79,7 @@ class Backbone(nn.Module):
         self.model = model.requires_grad_(False).eval()
         self.chat = ChatTokenizer(tokenizer, images, name=name)
         self.images, self.name = images, name
-        self.pictures = PictureMemory(picture_memory_bytes)
+        self.pictures = PictureMemory[VisionFeatures](picture_memory_bytes)
         self.packs_rows = False
         """Whether rows are laid end to end instead of padded, where there is no cache: faster, the same numbers."""
         self._loras: list[AttachedLora] = []

@@ -1,11 +1,13 @@
 """What an agent is asked to do."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from focusmem.schemas.record import NonEmptyText, Record, Text
-from focusmem.schemas.trajectory import MAX_STEPS, Annotations
+from focusmem.schemas.trajectory import MAX_STEPS, Annotations, Step, Trajectory
+from focusmem.schemas.verdict import Outcome
 
 
 class Task(Record):
@@ -27,3 +29,17 @@ class Task(Record):
     """Hosts the browser may visit beside the one it starts on."""
     max_steps: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 15
     """After so many actions the episode ends, whether or not the policy has stopped."""
+
+    def trajectory(self, trajectory_id: str, steps: Sequence[Step], *, outcome: Outcome, source: str) -> Trajectory:
+        """One attempt at it as a record, which does not tell the right answer."""
+        return Trajectory(
+            trajectory_id=trajectory_id,
+            task_id=self.task_id,
+            instruction=self.instruction,
+            start_url=self.start_url,
+            site=self.site,
+            steps=tuple(steps),
+            outcome=outcome,
+            source=source,
+            annotations=self.annotations,
+        )

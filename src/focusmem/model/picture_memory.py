@@ -1,0 +1,49 @@
+"""What the vision tower made of pictures, remembered for the next prompt that shows them."""
+
+import threading
+from collections import OrderedDict
+from typing import Any, Generic, Protocol, TypeVar
+
+
+class Measured(Protocol):
+    @property
+    def num_bytes(self) -> int: ...
+
+
+FeaturesT = TypeVar("FeaturesT", bound=Measured)
+
+
+class PictureMemory(Generic[FeaturesT]):
+    """Features of screenshots by digest and state of the tower, the most recently used up to a number of bytes."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes, self.num_bytes = limit_bytes, 0
+        self._features: OrderedDict[Any, FeaturesT] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Any) -> FeaturesT | None:
+        with self._lock:
+            if key in self._features:
+                self._features.move_to_end(key)
+            return self._features.get(key)
+
+    def put(self, key: Any, features: FeaturesT) -> None:
+        with self._lock:
+            if key not in self._features:
+                self._features[key] = features
+                self.num_bytes += features.num_bytes
+            while self.num_bytes > self.limit_bytes:
+                _, oldest = self._features.popitem(last=False)
+                self.num_bytes -= oldest.num_bytes
+
+    def clear(self) -> None:
+        with self._lock:
+            self._features.clear()
+            self.num_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._features)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "PictureMemory[FeaturesT]":
+        """A copied backbone looks for itself."""
+        return PictureMemory(self.limit_bytes)
