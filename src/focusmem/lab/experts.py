@@ -11,7 +11,7 @@ from focusmem.lab.rollout import Rollout, RolloutStep, is_sensible, roll_out
 from focusmem.lab.solvers import Solver
 from focusmem.lab.tasks import KINDS, NUM_SITES, make_task
 from focusmem.lab.world import World
-from focusmem.schemas import Screenshot, Step, StoredTrajectory, Trajectory
+from focusmem.schemas import Outcome, Screenshot, Step, StoredTrajectory
 from focusmem.seeds import derive_seed
 
 VISITS = (0, 1, 2, 3, 3, 4, 5, 6)
@@ -42,18 +42,10 @@ def as_trajectory(rollout: Rollout, picture: Callable[[RolloutStep], Screenshot]
     """An episode as a record, with what each step saw."""
     task = rollout.task.task
     seen = [picture(step) for step in rollout.steps]
-    trajectory = Trajectory(
-        trajectory_id=task.task_id,
-        task_id=task.task_id,
-        instruction=task.instruction,
-        start_url=task.start_url,
-        site=task.site,
-        steps=tuple(
-            Step(screenshot=shot.ref(), action=step.action, error=step.error)
-            for shot, step in zip(seen, rollout.steps, strict=True)
-        ),
-        outcome="success" if rollout.is_success else "failure",
-        source="laboratory expert",
-        annotations=task.annotations,
-    )
+    steps = [
+        Step(screenshot=shot.ref(), action=step.action, error=step.error)
+        for shot, step in zip(seen, rollout.steps, strict=True)
+    ]
+    outcome: Outcome = "success" if rollout.is_success else "failure"
+    trajectory = task.trajectory(task.task_id, steps, outcome=outcome, source="laboratory expert")
     return StoredTrajectory(trajectory, {shot.digest: shot for shot in seen})

@@ -36,11 +36,6 @@ class PictureMemory(Generic[FeaturesT]):
                 _, oldest = self._features.popitem(last=False)
                 self.num_bytes -= oldest.num_bytes
 
-    def clear(self) -> None:
-        with self._lock:
-            self._features.clear()
-            self.num_bytes = 0
-
     def __len__(self) -> int:
         return len(self._features)
 
