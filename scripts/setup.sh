@@ -30,11 +30,17 @@ has_browser() {
     done
     ls -d "${PLAYWRIGHT_BROWSERS_PATH:-$HOME/.cache/ms-playwright}"/chromium* >/dev/null 2>&1
 }
+has_driver() { "$VENV/bin/playwright" --version >/dev/null 2>&1; }
 install() { apt-get install -y -qq --no-install-recommends "$@"; }
-if ! has_browser && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! { has_browser && has_driver; }; then
     apt-get update -qq || true
-    install chromium-headless-shell || install chromium || true
+    has_browser || install chromium-headless-shell || install chromium || true
+    has_driver || install libatomic1 || true
 fi
+has_driver || {
+    echo "Playwright's driver does not run, so that no browser can be driven; on Debian:" >&2
+    echo "    apt-get install libatomic1" >&2
+}
 has_browser || {
     echo "no Chromium found: the demonstration draws pages itself, and browser tests will fail; install one with:" >&2
     echo "    apt-get install chromium-headless-shell    (or chromium)" >&2

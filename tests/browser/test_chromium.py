@@ -503,6 +503,17 @@ def test_where_there_is_no_browser_the_error_says_what_to_install(monkeypatch, t
         asyncio.run(work())
 
 
+def test_a_driver_that_does_not_start_is_told_with_what_may_be_missing(monkeypatch):
+    monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", "/bin/false")
+
+    async def work():
+        async with ChromiumPool() as pool:
+            await pool.process(("shop.example",))
+
+    with pytest.raises(UserError, match="apt-get install libatomic1"):
+        asyncio.run(work())
+
+
 def test_where_there_is_no_playwright_the_error_says_what_to_install():
     code = "import sys; sys.modules['playwright'] = None; import focusmem.browser.chromium"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

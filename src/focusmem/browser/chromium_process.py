@@ -150,7 +150,7 @@ class ChromiumPool:
             for process in self._processes:
                 if process.allowed == allowed and (self._max_users is None or process.num_users < self._max_users):
                     return process
-            self._driver = self._driver or await async_playwright().start()
+            self._driver = self._driver or await _start_driver()
             self._processes.append(await ChromiumProcess.start(self._driver, allowed))
             return self._processes[-1]
 
@@ -175,6 +175,16 @@ class ChromiumPool:
             with suppress(PlaywrightError, TimeoutError):
                 async with asyncio.timeout(CLOSE_S):
                     await driver.stop()
+
+
+async def _start_driver() -> Playwright:
+    try:
+        return await async_playwright().start()
+    except Exception as error:  # Playwright has no name for it when its own process ends at once
+        raise UserError(
+            f"Playwright's driver did not start ({error}). `playwright --version` tells why; on a bare Debian it misses "
+            "a library: apt-get install libatomic1"
+        ) from error
 
 
 def find_browser() -> str | None:
