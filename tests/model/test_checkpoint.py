@@ -46,6 +46,16 @@ def test_a_memory_acts_in_the_precision_it_was_saved_in(tmp_path):
     assert torch.equal(output_of(loaded), output_of(policy))
 
 
+def test_stored_in_half_a_memory_acts_in_its_own_precision_from_rounded_weights(stored, tmp_path):
+    folder, policy = stored
+    Checkpoint.save(policy, tmp_path / "half", is_half=True)
+    loaded = Checkpoint.open(tmp_path / "half").build(Backbone.toy())
+    for name, tensor in policy.trained_state().items():
+        assert torch.equal(loaded.trained_state()[name], tensor.bfloat16().to(tensor.dtype))
+    whole, half = (path / "memory.safetensors" for path in (folder, tmp_path / "half"))
+    assert half.stat().st_size < 0.55 * whole.stat().st_size
+
+
 def test_no_width_is_the_policys_width(tmp_path):
     Checkpoint.save(make_policy(), tmp_path / "one")
     same = make_policy(compressor=CompressorConfig(num_heads=4, width=64), is_trained=False)

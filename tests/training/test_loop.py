@@ -97,6 +97,15 @@ def test_leaves_a_memory_that_says_how_it_was_made(finished):
     assert equal(stored_weights(result.memory), policy.trained_state())
 
 
+def test_a_memory_can_be_stored_in_half_the_space(tmp_path):
+    policy = make_memory_policy(is_trained=False)
+    loop = make_loop(stores_half=True)
+    result = train_stage_a(policy, ListedBatches([make_batch()] * 2), tmp_path, stage=ACTIONS, loop=loop)
+    rounded = {name: tensor.bfloat16().float() for name, tensor in policy.trained_state().items()}
+    assert equal(stored_weights(result.memory), rounded)
+    assert not equal(rounded, policy.trained_state())
+
+
 def test_metrics_tell_of_every_step(finished):
     result, *_ = finished
     lines = read_metrics(result.folder / "metrics.jsonl")

@@ -182,8 +182,8 @@ async def _start_driver() -> Playwright:
         return await async_playwright().start()
     except Exception as error:  # Playwright has no name for it when its own process ends at once
         raise UserError(
-            f"Playwright's driver did not start ({error}). `playwright --version` tells why; on a bare Debian it misses "
-            "a library: apt-get install libatomic1"
+            f"Playwright's driver did not start ({error}). `playwright --version` tells why; on a bare Debian it "
+            "misses a library: apt-get install libatomic1"
         ) from error
 
 

@@ -144,7 +144,7 @@ def train(
 
     stage_a = LoopConfig(
         learning_rate=rate, num_steps=steps, num_workers=workers, max_minutes=max_minutes,
-        packs_rows=device.startswith("cuda"), max_group_tokens=262_144,
+        packs_rows=device.startswith("cuda"), stores_half=True, max_group_tokens=262_144,
     )  # fmt: skip
     stage_b = replace(stage_a, learning_rate=rate / 2, num_steps=more_steps)
     training = LabTraining(stage_a=stage_a, stage_b=stage_b)

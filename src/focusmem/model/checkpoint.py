@@ -53,9 +53,15 @@ class Checkpoint:
         *,
         notes: Mapping[str, Any] | None = None,
         replace: bool = False,
+        is_half: bool = False,
     ) -> "Checkpoint":
-        """Write the trained weights and their card, whole or not at all."""
+        """Write the trained weights and their card, whole or not at all.
+
+        With `is_half` they are rounded to bfloat16 on the way, for half the size; they act in their own precision.
+        """
         state = {name: tensor.detach().cpu().contiguous() for name, tensor in policy.trained_state().items()}
+        if is_half:
+            state = {name: tensor.bfloat16() for name, tensor in state.items()}
         data = write_tensors(state)
         checkpoint = cls(
             folder=folder,

@@ -25,6 +25,8 @@ class LoopConfig:
     packs_rows: bool = False
     """Lay rows end to end instead of padding them: faster on a GPU, where it takes about a minute to compile. Needs a
     memory without LoRA dropout, and excludes `recomputes_blocks`."""
+    stores_half: bool = False
+    """Round the memory to bfloat16 when the run ends: half the size. What goes on from a saved state is not rounded."""
     num_passes: int = 1
     """Passes over which each process spreads its share of a batch: less memory, the same step."""
     max_group_tokens: int = 65_536

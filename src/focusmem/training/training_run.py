@@ -225,7 +225,8 @@ class TrainingRun:
             self.save()
             if self.step == self.num_steps:
                 notes = {"stage": self.stage.name, "num_steps": self.step, "config": self.settings()}
-                Checkpoint.save(self.policy, self.folder / "memory", notes=notes, replace=True)
+                half = self.config.stores_half
+                Checkpoint.save(self.policy, self.folder / "memory", notes=notes, replace=True, is_half=half)
         self.team.wait()
 
     def settings(self) -> dict[str, Any]:
