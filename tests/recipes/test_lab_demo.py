@@ -238,6 +238,7 @@ def test_stopped_by_ctrl_c_it_leaves_nothing_running(toy_weights, tmp_path):
         env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where tests run in the background
     )
     while "3." not in process.stderr.readline():  # the tasks have been told, and it begins
         assert process.poll() is None

@@ -34,16 +34,20 @@ def weighing(world: World, task: LabTask) -> list[Turn]:
 
 
 def weighings(site: Site, rng: random.Random) -> list[Turn]:
-    """Two values and which of them is asked for, again and again: the choice alone, without names to tell apart."""
+    """Two values and which of them is asked for, again and again: by the value itself, or by the name it belongs to.
+
+    The choice is a token or two of an answer; a comparison as it is asked hides it among thirty that are only copied.
+    """
     turns: list[Turn] = []
     while len(turns) < 2 * NUM_WEIGHINGS:
-        fact, wants_more = rng.choice(NUMBERS[site.family]), rng.random() < 0.5
-        one, other = rng.sample(site.entries, 2)
-        if number_of(one, fact) == number_of(other, fact):
+        fact, wants_more, is_named = rng.choice(NUMBERS[site.family]), rng.random() < 0.5, rng.random() < 0.5
+        pair = rng.sample(site.entries, 2)
+        if number_of(pair[0], fact) == number_of(pair[1], fact):
             continue
-        right = one if (number_of(one, fact) > number_of(other, fact)) == wants_more else other
-        question = f"Which is {more_of(fact, wants_more)}? {one.facts[fact]}, {other.facts[fact]}"
-        turns += [Turn("user", (question,)), Turn("assistant", (right.facts[fact],))]
+        right = sorted(pair, key=lambda entry: number_of(entry, fact))[wants_more]
+        shown = [f"{entry.name}: {entry.facts[fact]}" if is_named else entry.facts[fact] for entry in pair]
+        question = f"Which is {more_of(fact, wants_more)}? {', '.join(shown)}"
+        turns += [Turn("user", (question,)), Turn("assistant", (right.name if is_named else right.facts[fact],))]
     return turns
 
 
