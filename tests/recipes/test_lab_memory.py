@@ -26,6 +26,7 @@ from focusmem.recipes.lab_need import Surprise, surprise_of
 from focusmem.recipes.lab_recall import StoredRecall, prepare_recall
 from focusmem.schemas import Screenshot, action_to_json, parse_action
 from focusmem.training.config import LoopConfig
+from focusmem.training.metrics import read_metrics
 from focusmem.training.trajectory_batches import BatchingConfig
 
 SMALL = MemoryConfig(lora=LoraConfig(rank=2), compressor=CompressorConfig(num_tokens=4, num_heads=2, num_refinements=1))
@@ -136,7 +137,13 @@ def test_what_was_prepared_is_all_that_training_asks_for(policy, quick, tmp_path
     training = LabTraining(stage_a=loop, stage_b=loop)
     with pytest.raises(StorageError, match="lab prepare"):
         train(policy, "full", experiment(), tmp_path / "prepared", tmp_path / "full", training)
+    prepare(policy, None, experiment(), tmp_path / "prepared", has_lessons=False)
+    with pytest.raises(StorageError, match="not to the end"):
+        train(policy, "full", experiment(), tmp_path / "prepared", tmp_path / "full", training)
+    taught = [tmp_path / "prepared" / name for name in ("lessons", "done.txt")]
+    assert not any(path.exists() for path in taught)
     prepare(policy, None, experiment(), tmp_path / "prepared")
+    assert all(path.exists() for path in taught)
     memory = train(policy, "full", experiment(), tmp_path / "prepared", tmp_path / "full", training)
     assert Checkpoint.open(memory).notes["stage"] == "stage_b"
     assert Checkpoint.open(memory).notes["variant"] == "full"
@@ -150,6 +157,13 @@ def test_what_was_prepared_is_all_that_training_asks_for(policy, quick, tmp_path
         train(policy, "full", experiment(seed=5), tmp_path / "prepared", tmp_path / "other", training)
     with pytest.raises(ConfigError, match="no second stage"):
         train(policy, "content", experiment(), tmp_path / "prepared", tmp_path / "c", training, stage_a_memory=memory)
+
+    for path in taught:
+        path.rename(tmp_path / path.name)
+    start, short = tmp_path / "full" / "stage-a" / "memory", LabTraining(stage_b=replace(loop, num_steps=1))
+    train(policy, "full", experiment(), tmp_path / "prepared", tmp_path / "b", short, stage_a_memory=start)
+    first = [read_metrics(tmp_path / run / "stage-b" / "metrics.jsonl")[0]["loss"] for run in ("full", "b")]
+    assert first[0] == first[1], "the second stage reads no lesson"
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,9 @@ def prepare(
     policy: PolicyOption = None,
     embedder: Annotated[Path | None, typer.Option(help="An embedder folder; without one, sites go by name.")] = None,
     trajectories: Annotated[int, typer.Option(help="Expert episodes to learn from.")] = 1500,
+    lessons: Annotated[
+        bool, typer.Option(help="Also what the teacher says; stage B and action-only need none.")
+    ] = True,
     device: DeviceOption = "cuda",
     workers: Annotated[int, typer.Option(help="Processes that draw pictures.")] = 13,
 ) -> None:
@@ -113,7 +116,8 @@ def prepare(
     """
     from focusmem.recipes.lab_experiment import prepare as run
 
-    run(load_policy(policy, device), embedder, _experiment(trajectories), out, num_workers=workers)
+    backbone = load_policy(policy, device)
+    run(backbone, embedder, _experiment(trajectories), out, has_lessons=lessons, num_workers=workers)
     typer.echo(f"Prepared: {out}")
 
 

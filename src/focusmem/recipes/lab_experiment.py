@@ -84,9 +84,18 @@ class _TaughtOnly(Dataset[TrainingBatch]):
 
 
 def prepare(
-    policy: Backbone, embedder: Path | None, config: ExperimentConfig, folder: Path, *, num_workers: int = 0
+    policy: Backbone,
+    embedder: Path | None,
+    config: ExperimentConfig,
+    folder: Path,
+    *,
+    has_lessons: bool = True,
+    num_workers: int = 0,
 ) -> None:
-    """Find and describe whatever the decisions need. Without an embedder, sites are known by name instead."""
+    """Find and describe whatever the decisions need. Without an embedder, sites are known by name instead.
+
+    Without lessons it is far quicker, and enough for the second stage and for variants that learn from actions alone.
+    """
     bank = _bank(config)
     source = _plain(policy, config, bank)
     found = None if embedder is None else load_embedder(policy, embedder)
@@ -99,9 +108,10 @@ def prepare(
     source.recall = _recall(folder, bank)
     if not (folder / _SURPRISE).exists():
         surprise_of(policy, source, num_workers=num_workers).save(folder / _SURPRISE)
-    teacher = Teacher(policy, folder / _LESSONS, TEACHER, look=lab_look(policy))
-    teacher.prepare(_TaughtOnly(source, teacher.store, num_workers=num_workers))
-    write_whole(folder / _DONE, b"Everything is there.\n")
+    if has_lessons:
+        teacher = Teacher(policy, folder / _LESSONS, TEACHER, look=lab_look(policy))
+        teacher.prepare(_TaughtOnly(source, teacher.store, num_workers=num_workers))
+        write_whole(folder / _DONE, b"Everything is there.\n")
 
 
 def train(
@@ -117,7 +127,8 @@ def train(
     """Train a variant on what was prepared; the memory's folder when finished, None when the time was up."""
     if stage_a_memory is not None and variant(name).stage_b is None:
         raise ConfigError(f"'{name}' has no second stage, so there is nothing to begin with a memory of the first.")
-    if not (prepared / _DONE).exists() or not (prepared / _SURPRISE).exists():
+    has_lessons = stage_a_memory is None and variant(name).stage_a.content_weight > 0
+    if not (prepared / _SURPRISE).exists() or (has_lessons and not (prepared / _DONE).exists()):
         raise StorageError(f"{prepared} is not prepared, or not to the end. Run `focusmem lab prepare` first.")
     stored = _stored(prepared)
     if stored != _described(policy, config, stored.get("embedder")):
@@ -128,7 +139,7 @@ def train(
     # The same episodes, with misleading items put in: only a gate has a use for these.
     misled = LabDecisions(plain.world, policy.chat, bank, plain.recall, config.decisions)
     misled.rollout = plain.rollout
-    if variant(name).stage_a.content_weight > 0:
+    if has_lessons:
         plain.lessons = lesson_store(prepared / _LESSONS, policy, TEACHER)
     repeats = Surprise.load(prepared / _SURPRISE).repeats(config.hard_times, above=config.hard_nats)
     data_a = LabBatches(plain, config.batching, repeats)
