@@ -146,14 +146,24 @@ def train(
     from focusmem.recipes.lab_memory import LabTraining
     from focusmem.training.config import LoopConfig
 
+    is_on_gpu = device.startswith("cuda")
     stage_a = LoopConfig(
         learning_rate=rate, num_steps=steps, num_workers=workers, max_minutes=max_minutes,
-        packs_rows=device.startswith("cuda"), stores_half=True, max_group_tokens=262_144,
+        packs_rows=is_on_gpu, stores_half=True, max_group_tokens=262_144,
     )  # fmt: skip
     stage_b = replace(stage_a, learning_rate=rate / 2, num_steps=more_steps)
     training = LabTraining(stage_a=stage_a, stage_b=stage_b)
     backbone = load_policy(policy, device)
-    memory = run(backbone, variant, _experiment(trajectories), prepared, out, training, stage_a_memory=start)
+    memory = run(
+        backbone,
+        variant,
+        _experiment(trajectories),
+        prepared,
+        out,
+        training,
+        stage_a_memory=start,
+        sees_beforehand=is_on_gpu,
+    )
     typer.echo(f"The memory is in {memory}." if memory else f"Stopped in time; the same line goes on in {out}.")
 
 

@@ -1,6 +1,6 @@
-"""Pictures for batches: named first, then drawn by worker processes while a GPU computes."""
+"""Pictures for batches: named first, then drawn by worker processes while a GPU computes. Episodes likewise."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
@@ -41,6 +41,24 @@ def drawn_ahead(data: Dataset[BatchT], num_workers: int, *, num_ahead: int = 2) 
         # Workers share what was made before they began, such as a bank.
         multiprocessing_context="fork" if num_workers else None,
     )
+
+
+def made_side_by_side(make: Callable[[int], BatchT], num: int, num_workers: int) -> list[BatchT]:
+    """`make(0)`, `make(1)` and so on, by worker processes: for episodes, which take their time to roll out."""
+    return list(drawn_ahead(_Made(make, num), num_workers, num_ahead=8))
+
+
+class _Made(Dataset[BatchT]):
+    def __init__(self, make: Callable[[int], BatchT], num: int) -> None:
+        self.make, self.num = make, num
+
+    def __len__(self) -> int:
+        return self.num
+
+    def __getitem__(self, number: int) -> BatchT:
+        if number >= self.num:
+            raise IndexError(number)
+        return self.make(number)
 
 
 def _as_it_is(batch: Any) -> Any:

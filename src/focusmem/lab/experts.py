@@ -7,6 +7,7 @@ remember.
 import random
 from collections.abc import Callable, Iterator
 
+from focusmem.lab.drawing import made_side_by_side
 from focusmem.lab.rollout import Rollout, RolloutStep, is_sensible, roll_out
 from focusmem.lab.solvers import Solver
 from focusmem.lab.tasks import KINDS, NUM_SITES, make_task
@@ -18,10 +19,13 @@ VISITS = (0, 1, 2, 3, 3, 4, 5, 6)
 """How many trajectories a site may have; one of these numbers, by chance."""
 
 
-def expert_rollouts(world: World, split: str, *, num_sites: int | None = None) -> Iterator[Rollout]:
+def expert_rollouts(
+    world: World, split: str, *, num_sites: int | None = None, num_workers: int = 0
+) -> Iterator[Rollout]:
     """In a fixed order, site after site; in the bank's own wordings."""
-    for number in range(num_sites or NUM_SITES[split]):
-        yield from site_rollouts(world, f"{split}-{number}")
+    num = num_sites or NUM_SITES[split]
+    for own in made_side_by_side(lambda number: site_rollouts(world, f"{split}-{number}"), num, num_workers):
+        yield from own
 
 
 def site_rollouts(world: World, site_id: str) -> list[Rollout]:

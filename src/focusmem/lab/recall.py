@@ -53,9 +53,10 @@ class LabBank:
         *,
         num_sites: int | None = None,
         picture: Callable[[RolloutStep], Screenshot] | None = None,
+        num_workers: int = 0,
     ) -> None:
         self.world = world
-        self.rollouts: list[Rollout] = list(expert_rollouts(world, split, num_sites=num_sites))
+        self.rollouts: list[Rollout] = list(expert_rollouts(world, split, num_sites=num_sites, num_workers=num_workers))
         if not self.rollouts:
             raise ConfigError(f"The bank of split '{split}' is empty; give it more sites.")
         draw = picture or (lambda step: screenshot_of(world, step))

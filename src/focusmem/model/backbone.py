@@ -251,16 +251,16 @@ class Backbone(nn.Module):
         tower = self.model.model.visual
         # Other weights or another precision would give other features.
         state = (self.dtype, self.device, sum(parameter._version for parameter in tower.parameters()))
-        found = dict(seen or {})
+        found: dict[str, VisionFeatures] = {}
         missing: dict[str, Screenshot] = {}
         for picture in pictures:
             if picture.digest in found:
                 continue
-            remembered = self.pictures.get((picture.digest, state))
-            if remembered is None:
+            known = (seen or {}).get(picture.digest) or self.pictures.get((picture.digest, state))
+            if known is None:
                 missing[picture.digest] = picture
             else:
-                found[picture.digest] = remembered
+                found[picture.digest] = known
         for digest, features in zip(missing, self._look_at(list(missing.values())), strict=True):
             self.pictures.put((digest, state), features)
             found[digest] = features

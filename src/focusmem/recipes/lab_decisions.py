@@ -6,7 +6,6 @@ Nothing is stored: prompts carry placeholders for screenshots, and a batch's pix
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -17,7 +16,7 @@ from focusmem.errors import ConfigError
 from focusmem.evidence import CHUNK_EVENTS, episodic_items, working_items
 from focusmem.lab.answers import QUESTIONS, answer_to
 from focusmem.lab.corpus import Corpus
-from focusmem.lab.drawing import pixels_of, placeholder
+from focusmem.lab.drawing import made_side_by_side, pixels_of, placeholder
 from focusmem.lab.experts import as_trajectory
 from focusmem.lab.recall import LabBank
 from focusmem.lab.rollout import Rollout, RolloutStep, is_sensible, roll_out
@@ -96,11 +95,30 @@ class LabDecisions:
         self.corpus = Corpus(world, chat, split=self.config.split, num_sites=NUM_SITES[self.config.split])
         self._views: dict[str, RolloutStep] = {}
         self._sources: dict[str, tuple[Rollout, int, int]] = {}
-        self.rollout = lru_cache(maxsize=4096)(self._make_rollout)
+        self._rollouts: dict[int, Rollout] = {}
 
     @property
     def num_trajectories(self) -> int:
         return self.config.num_trajectories
+
+    def rollout(self, number: int) -> Rollout:
+        if number not in self._rollouts:
+            self._rollouts[number] = self._make_rollout(number)
+        return self._rollouts[number]
+
+    def roll_out_all(self, num_workers: int) -> None:
+        """All episodes at once, by worker processes, instead of one by one when they are needed."""
+        made = made_side_by_side(self._make_rollout, self.num_trajectories, num_workers)
+        self._rollouts = dict(enumerate(made))
+
+    def share_episodes(self, other: "LabDecisions") -> None:
+        """Go by another's episodes, which are the same: they do not depend on what misleads."""
+        self._rollouts = other._rollouts
+
+    def views(self) -> dict[str, RolloutStep]:
+        """Everything that batches can show, by digest: the episodes' steps, and those of the bank."""
+        own = [self.rollout(number) for number in range(self.num_trajectories)]
+        return {placeholder(step).digest: step for one in (*own, *self.bank.rollouts) for step in one.steps}
 
     def num_decisions(self, trajectory: int) -> int:
         return len(self.rollout(trajectory).steps)

@@ -21,13 +21,15 @@ from focusmem.lab.recall import LabBank
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.recipes.lab_decisions import LabBatches, LabDecisions, LabDecisionsConfig, SiteFirst
-from focusmem.recipes.lab_memory import TEACHER, LabTraining, lab_look, train_variant, variant
+from focusmem.recipes.lab_memory import TEACHER, LabTraining, train_variant, variant
 from focusmem.recipes.lab_need import Surprise, surprise_of
+from focusmem.recipes.lab_pictures import lab_look, see_beforehand
 from focusmem.recipes.lab_recall import StoredRecall, prepare_recall
 from focusmem.training.batch import TrainingBatch, TrainingItem
 from focusmem.training.lessons import LessonStore
+from focusmem.training.pathway import Look
 from focusmem.training.teacher import Teacher, lesson_store
-from focusmem.training.trajectory_batches import BatchingConfig
+from focusmem.training.trajectory_batches import BatchingConfig, TrajectoryBatches
 
 _RECALL, _SURPRISE, _LESSONS = "recall.json", "surprise.json", "lessons"
 _CONFIG, _DONE = "prepared.json", "done.txt"
@@ -96,8 +98,9 @@ def prepare(
 
     Without lessons it is far quicker, and enough for the second stage and for variants that learn from actions alone.
     """
-    bank = _bank(config)
+    bank = _bank(config, num_workers)
     source = _plain(policy, config, bank)
+    source.roll_out_all(num_workers)
     found = None if embedder is None else load_embedder(policy, embedder)
     described = _described(policy, config, None if found is None else found.identity)
     if (folder / _CONFIG).exists() and _stored(folder) != described:
@@ -123,8 +126,13 @@ def train(
     training: LabTraining,
     *,
     stage_a_memory: Path | None = None,
+    sees_beforehand: bool = False,
 ) -> Path | None:
-    """Train a variant on what was prepared; the memory's folder when finished, None when the time was up."""
+    """Train a variant on what was prepared; the memory's folder when finished, None when the time was up.
+
+    With `sees_beforehand` every picture is drawn and seen before training begins, and kept where the policy is (some 7
+    GB of a GPU's memory for 1,500 episodes): worker processes then need not draw, which is most of their work.
+    """
     if stage_a_memory is not None and variant(name).stage_b is None:
         raise ConfigError(f"'{name}' has no second stage, so there is nothing to begin with a memory of the first.")
     has_lessons = stage_a_memory is None and variant(name).stage_a.content_weight > 0
@@ -133,23 +141,33 @@ def train(
     stored = _stored(prepared)
     if stored != _described(policy, config, stored.get("embedder")):
         raise ConfigError(f"{prepared} was prepared for another policy or other decisions; prepare it again.")
-    bank = _bank(config)
+    num_workers = training.stage_a.num_workers
+    bank = _bank(config, num_workers)
     plain = _plain(policy, config, bank)
+    plain.roll_out_all(num_workers)
     plain.recall = _recall(prepared, bank)
     # The same episodes, with misleading items put in: only a gate has a use for these.
     misled = LabDecisions(plain.world, policy.chat, bank, plain.recall, config.decisions)
-    misled.rollout = plain.rollout
+    misled.share_episodes(plain)
     if has_lessons:
         plain.lessons = lesson_store(prepared / _LESSONS, policy, TEACHER)
     repeats = Surprise.load(prepared / _SURPRISE).repeats(config.hard_times, above=config.hard_nats)
-    data_a = LabBatches(plain, config.batching, repeats)
-    data_b = LabBatches(misled, config.batching, repeats) if variant(name).is_gated else data_a
-    return train_variant(name, policy, data_a, data_b, folder, training, stage_a_memory=stage_a_memory)
+    batches = TrajectoryBatches if sees_beforehand else LabBatches
+    data_a = batches(plain, config.batching, repeats)
+    data_b = batches(misled, config.batching, repeats) if variant(name).is_gated else data_a
+    look: Look | None = None
+    if sees_beforehand:
+        look = see_beforehand(policy, bank.world, plain.views(), num_workers=num_workers)
+    return train_variant(name, policy, data_a, data_b, folder, training, stage_a_memory=stage_a_memory, look=look)
 
 
-def _bank(config: ExperimentConfig) -> LabBank:
+def _bank(config: ExperimentConfig, num_workers: int) -> LabBank:
     return LabBank(
-        World(config.world_seed), config.decisions.split, num_sites=config.num_bank_sites, picture=placeholder
+        World(config.world_seed),
+        config.decisions.split,
+        num_sites=config.num_bank_sites,
+        picture=placeholder,
+        num_workers=num_workers,
     )
 
 

@@ -11,7 +11,8 @@ from focusmem.lab.rollout import Rollout
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.recipes.lab_decisions import LabBatches, LabDecisions, LabDecisionsConfig
-from focusmem.recipes.lab_memory import lab_look, load_memory, variant
+from focusmem.recipes.lab_memory import load_memory, variant
+from focusmem.recipes.lab_pictures import lab_look
 from focusmem.training.gate_probe import labelled_blocks, probe_auc
 from focusmem.training.threshold import area_under_curve, choose_threshold, gate_scores, write_threshold
 from focusmem.training.trajectory_batches import BatchingConfig

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from focusmem.agent.memory import AgentMemory, MemoryUse
 from focusmem.errors import CheckpointError, ConfigError
-from focusmem.lab.fast_vision import see_all
 from focusmem.lab.texts import PROMPTS, Texts
-from focusmem.model.backbone import Backbone, VisionFeatures
+from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.compressor import CompressorConfig
 from focusmem.model.config import MemoryConfig
@@ -16,7 +15,8 @@ from focusmem.model.gate import GateConfig
 from focusmem.model.lora import LoraConfig
 from focusmem.model.policy import MemoryPolicy
 from focusmem.model.readout import ReadoutConfig
-from focusmem.training.batch import Pixels, TrainingData
+from focusmem.recipes.lab_pictures import lab_look
+from focusmem.training.batch import TrainingData
 from focusmem.training.config import LoopConfig
 from focusmem.training.pathway import Look
 from focusmem.training.stage_a import StageA, StageAConfig, train_stage_a
@@ -133,21 +133,6 @@ class LabTraining:
     stage_b: LoopConfig = field(default_factory=lambda: LoopConfig(learning_rate=1.5e-4, num_workers=12))
 
 
-def lab_look(backbone: Backbone) -> Look:
-    """Sees all pictures of a batch at once."""
-
-    def look(pixels: Pixels) -> Mapping[str, VisionFeatures]:
-        _, height, width, _ = pixels.pixels_NHWC.shape
-        grid = backbone.chat.token_grid(width, height)
-        main_NVD, deep_LNVD = see_all(backbone.model.model.visual, pixels.pixels_NHWC)
-        return {
-            digest: VisionFeatures(main_NVD[index], deep_LNVD[:, index], grid)
-            for index, digest in enumerate(pixels.digests)
-        }
-
-    return look
-
-
 def train_variant(
     name: str,
     backbone: Backbone,
@@ -157,13 +142,15 @@ def train_variant(
     training: LabTraining | None = None,
     *,
     stage_a_memory: Path | None = None,
+    look: Look | None = None,
 ) -> Path | None:
     """Both stages of a variant, going on where a run was stopped; the trained memory's folder when finished.
 
-    `stage_a_memory` is a stage-A memory that another variant left, where this one would be the same.
+    `stage_a_memory` is a stage-A memory that another variant left, where this one would be the same. `look` knows the
+    pictures of batches that bring none.
     """
     chosen, training = variant(name), training or LabTraining()
-    look = lab_look(backbone)
+    look = lab_look(backbone) if look is None else look
     if stage_a_memory is None:
         result = train_stage_a(
             MemoryPolicy(backbone, chosen.memory), data_a, folder / "stage-a",

@@ -20,8 +20,9 @@ from focusmem.training.batch import Pixels
 from focusmem.training.losses import over_positions, semantic_loss, token_loss
 from focusmem.training.prepared import Prepared
 
-Look = Callable[[Pixels], Mapping[str, VisionFeatures]]
-"""Features by digest of pictures that a batch brings along: for whoever can see many of one size at once."""
+Look = Callable[[Pixels], Mapping[str, VisionFeatures]] | Mapping[str, VisionFeatures]
+"""Features by digest of pictures that a batch brings along, for whoever can see many of one size at once; or those of
+all pictures there are, seen beforehand, for batches that bring none."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,9 @@ def embed(policy: MemoryPolicy, share: Prepared, look: Look | None = None) -> Em
 
 
 def brought_along(pixels: Pixels | None, look: Look | None, backbone: Backbone) -> Mapping[str, VisionFeatures]:
-    """Features of the pictures that a batch carries itself."""
+    """Features of the pictures that a batch carries itself, or that were seen beforehand."""
+    if isinstance(look, Mapping):
+        return look
     if pixels is None or not pixels.digests:
         return {}
     if look is None:
