@@ -201,6 +201,11 @@ def test_drills_change_the_text_blocks_and_nothing_that_sees(tmp_path):
     assert set(card["config"]["mix"]) == {"drills", "weights"}
 
 
+def test_drills_need_a_policy_to_mend():
+    with pytest.raises(ConfigError, match="which one"):
+        small_config(drills=True)
+
+
 def test_every_kind_is_scored_on_sites_kept_apart():
     config = small_config(max_tokens=3000)
     policy = new_policy(train_tokenizer(World(0), num_episodes=30), **{part: dict(values) for part, values in SIZES})

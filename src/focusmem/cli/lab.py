@@ -106,9 +106,7 @@ def pretrain(
     rate: Annotated[float, typer.Option(help="Learning rate of matrices; a tenth of it for all else.")] = 0.015,
     workers: Annotated[int, typer.Option(help="Processes that draw batches.")] = 14,
     tokens: Annotated[int, typer.Option(help="Tokens per step.")] = 65_536,
-    drills: Annotated[
-        bool, typer.Option("--drills", help="Mend an earlier policy: single skills, text alone.")
-    ] = False,
+    drills: Annotated[bool, typer.Option("--drills", help="Mend the policy of --start by single skills.")] = False,
     half: Annotated[
         bool | None, typer.Option("--half/--full", help="Compute in bfloat16 or not; default: on a GPU.")
     ] = None,
@@ -119,6 +117,8 @@ def pretrain(
     Teach the laboratory's policy from nothing: to read pages, act, describe, answer. Needs a GPU to get anywhere.
 
     To go on from an earlier policy: focusmem lab pretrain --out runs/more --start runs/policy/policy --reading-steps 0
+
+    To mend what it does badly: focusmem lab pretrain --out runs/mended --start runs/policy/policy --drills --minutes 3
 
     A laptop-sized trial: focusmem lab pretrain --out runs/trial --device cpu --minutes 1 --tokens 4000 --workers 1
     """

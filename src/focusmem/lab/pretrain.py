@@ -77,6 +77,8 @@ class PretrainConfig:
     def __post_init__(self) -> None:
         if self.minutes <= 0:
             raise ConfigError(f"PretrainConfig.minutes is {self.minutes}; it must be positive.")
+        if self.drills and self.start is None:
+            raise ConfigError("PretrainConfig.drills mends a policy that sees already; say which one with start.")
         if self.device.startswith("cuda") and not torch.cuda.is_available():
             raise ConfigError("PretrainConfig.device is cuda, but torch sees no GPU here; use --device cpu.")
 
