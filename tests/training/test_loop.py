@@ -231,10 +231,13 @@ def test_a_time_limit_saves_and_the_same_call_goes_on(tmp_path):
     policy = make_memory_policy(is_trained=False)
     result = train_stage_a(policy, data, tmp_path / "short", stage=ACTIONS, loop=config)
     assert (result.is_finished, result.num_steps, result.memory) == (False, 1, None)
+    assert equal(stored_weights(tmp_path / "short" / "unfinished"), policy.trained_state())
+    assert Checkpoint.open(tmp_path / "short" / "unfinished").notes["num_steps"] == 1
     for _ in range(3):
         fresh = make_memory_policy(is_trained=False, seed=8)
         result = train_stage_a(fresh, data, tmp_path / "short", stage=ACTIONS, loop=config)
     assert (result.is_finished, result.num_steps) == (True, 4)
+    assert not (tmp_path / "short" / "unfinished").exists()
     whole = train_stage_a(
         make_memory_policy(is_trained=False), data, tmp_path / "whole", stage=ACTIONS, loop=make_loop()
     )

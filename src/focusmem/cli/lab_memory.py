@@ -164,7 +164,11 @@ def train(
         stage_a_memory=start,
         sees_beforehand=is_on_gpu,
     )
-    typer.echo(f"The memory is in {memory}." if memory else f"Stopped in time; the same line goes on in {out}.")
+    typer.echo(
+        f"The memory is in {memory}."
+        if memory
+        else f"Stopped in time; the same line goes on in {out}, and `unfinished` there is the memory so far."
+    )
 
 
 @app.command()

@@ -12,7 +12,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from focusmem.errors import CheckpointError, TrainingError
-from focusmem.files import write_whole
+from focusmem.files import remove_folder, write_whole
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.config import config_to_dict, flattened
 from focusmem.model.policy import MemoryPolicy
@@ -219,14 +219,16 @@ class TrainingRun:
             plot_run(self.folder, title=self.stage.name)
 
     def end(self) -> None:
-        """Save what was reached; a finished run also leaves its memory."""
+        """Save what was reached; a finished run leaves its memory, one out of time the memory it has so far."""
         if self.team.is_first:
             self.metrics.write(self.device)
             self.save()
-            if self.step == self.num_steps:
-                notes = {"stage": self.stage.name, "num_steps": self.step, "config": self.settings()}
-                half = self.config.stores_half
-                Checkpoint.save(self.policy, self.folder / "memory", notes=notes, replace=True, is_half=half)
+            is_finished, unfinished = self.step == self.num_steps, self.folder / "unfinished"
+            notes = {"stage": self.stage.name, "num_steps": self.step, "config": self.settings()}
+            place, half = self.folder / "memory" if is_finished else unfinished, self.config.stores_half
+            Checkpoint.save(self.policy, place, notes=notes, replace=True, is_half=half)
+            if is_finished:
+                remove_folder(unfinished)
         self.team.wait()
 
     def settings(self) -> dict[str, Any]:
