@@ -12,7 +12,6 @@ from focusmem.evaluation.metrics import figures
 from focusmem.lab import evaluate as lab_evaluate
 from focusmem.lab import shipped
 from focusmem.lab.policy import new_policy, train_tokenizer
-from focusmem.lab.recall import LabBank
 from focusmem.lab.world import World
 from focusmem.recipes import lab_evaluation
 
@@ -100,17 +99,18 @@ def test_a_bank_for_another_policy_needs_its_embedder(policy, tmp_path):
 
 def test_what_ships_is_used_unless_told_otherwise(toy_weights, tmp_path, monkeypatch):
     monkeypatch.setattr(shipped, "SHIPPED", toy_weights)
-    # The whole takes too long here.
-    monkeypatch.setattr(lab_evaluation, "LabBank", partial(LabBank, num_sites=1))
     monkeypatch.setattr(lab_evaluate, "EvaluateConfig", partial(lab_evaluate.EvaluateConfig, max_new_tokens=4))
-    words = ("evaluate", "--memory", "full", "--tasks", "1", "--out", str(tmp_path), "--json")
+    few = ("--bank-sites", "1", "--tasks", "1", "--seeds", "2")  # the whole takes too long here
+    words = ("evaluate", "--memory", "full", *few, "--out", str(tmp_path), "--json")
     monkeypatch.setattr(sys, "argv", ["/usr/bin/focusmem", "lab", *words])
     result = run(*words)
     assert result.exit_code == 0, result.output
     assert json.loads((tmp_path / "run.json").read_text())["command"] == ["focusmem", "lab", *words]
     found = json.loads(result.stdout[result.stdout.index("{") :])
-    assert (found["memory"], found["num_tasks"]) == ("full", 1)
+    assert (found["memory"], found["num_tasks"]) == ("full", 2)
     assert found["mean_memory_tokens"] > 0
+    config = json.loads((tmp_path / "run.json").read_text())["config"]
+    assert (config["sites"], config["bank"], config["num_seeds"]) == (["e-0"], "the first 1 sites", 2)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """An evaluation shared out over processes, with untrained toys: garbage replies, but the same garbage each time."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -9,7 +10,7 @@ from focusmem.errors import ConfigError, FocusmemError
 from focusmem.evaluation.run_store import RunStore
 from focusmem.lab.evaluate import EvaluateConfig
 from focusmem.recipes import lab_evaluation
-from focusmem.recipes.lab_evaluation import EvaluationPlan, evaluate, memory_kind
+from focusmem.recipes.lab_evaluation import BankChoice, EvaluationPlan, evaluate, memory_kind
 from reports.runs import make_task
 from toy_weights import make_toy_weights
 
@@ -46,6 +47,36 @@ def test_two_processes_give_the_table_of_one(weights, tmp_path):
     run = json.loads((tmp_path / "shared" / "run.json").read_text())
     assert run["status"] == "finished"
     assert run["command"] == ["focusmem", "a", "test"]
+
+
+def test_a_bank_on_disk_serves_as_the_same_sites_in_memory(weights, tmp_path):
+    banks = [BankChoice(folder=weights / "bank"), BankChoice(num_sites=2)]
+    assert banks[0].sites(0) == banks[1].sites(0) == ("e-0", "e-1")
+    offered = []
+    for bank in banks:
+        name = "disk" if bank.folder else "memory"
+        changes = {"memory": "latent", "name": "full", "num_tasks": 1, "sites": bank.sites(0), "bank": bank.words}
+        evaluate(replace(plan(weights, tmp_path / name, **changes), bank=bank))
+        store = RunStore(tmp_path / name)
+        [episode] = store.episodes(list(store.kind_of()))
+        offered.append([[(item.trajectory_id, item.is_accepted) for item in note.offered] for note in episode.notes])
+    assert offered[0] == offered[1]
+    assert len(offered[0]) == 15
+    assert all(offered[0])
+
+
+def test_tasks_of_several_seeds_are_those_of_each(weights, tmp_path):
+    def tasks(**changes):
+        return [one.task.task_id for one in plan(weights, tmp_path, num_tasks=2, **changes).build().tasks()]
+
+    assert tasks(seed=4, num_seeds=3) == [*tasks(seed=4), *tasks(seed=5), *tasks(seed=6)]
+
+
+def test_one_bank_at_a_time(tmp_path):
+    with pytest.raises(ConfigError, match="choose one"):
+        BankChoice(folder=tmp_path, num_sites=3)
+    with pytest.raises(ConfigError, match="at least one"):
+        BankChoice(num_sites=0)
 
 
 @pytest.mark.slow  # the whole evaluation bank is embedded, twice

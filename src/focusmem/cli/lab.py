@@ -158,8 +158,16 @@ def evaluate(
         typer.Option(help="The embedder's folder, where trajectories are found; default: the shipped policy's."),
     ] = None,
     history: Annotated[bool, typer.Option("--history", help="Show events that left the window raw as well.")] = False,
-    tasks: Annotated[int, typer.Option(help="How many evaluation tasks.")] = 400,
+    bank: Annotated[
+        Path | None, typer.Option(help="A bank on disk to find trajectories in; tasks then come from its sites.")
+    ] = None,
+    bank_sites: Annotated[
+        int | None, typer.Option(help="Only what `lab bank --sites N` writes; tasks then come from these sites.")
+    ] = None,
+    sites: Annotated[str | None, typer.Option(help="Sites that tasks come from, such as e-0,e-7.")] = None,
+    tasks: Annotated[int, typer.Option(help="How many evaluation tasks, for each seed.")] = 400,
     seed: Annotated[int, typer.Option(help="Which tasks.")] = 0,
+    seeds: Annotated[int, typer.Option(help="How many seeds, from --seed on.")] = 1,
     browser: Annotated[str, typer.Option(help="raster or chromium.")] = "raster",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     batch: Annotated[int, typer.Option(help="Episodes that go on side by side, in each process.")] = 16,
@@ -174,27 +182,35 @@ def evaluate(
     Let a policy act in whole episodes on sites it has never seen. A run that was stopped goes on from its folder.
 
     On a GPU: focusmem lab evaluate --memory full --tasks 400 --device cuda --batch 100 --processes 4
+
+    The tasks of the first 100 demonstrations: focusmem lab evaluate --memory full --bank-sites 8 --tasks 3 --seeds 100
     """
     from focusmem.lab.evaluate import EvaluateConfig
-    from focusmem.recipes.lab_evaluation import EvaluationPlan, memory_kind
+    from focusmem.recipes.lab_evaluation import BankChoice, EvaluationPlan, memory_kind
     from focusmem.recipes.lab_evaluation import evaluate as run
 
+    chosen = BankChoice(folder=bank, num_sites=bank_sites)
     config = EvaluateConfig(
         memory=memory_kind(memory),
         name=memory,
         num_tasks=tasks,
         seed=seed,
+        num_seeds=seeds,
+        sites=chosen.sites(0) if sites is None else tuple(name.strip() for name in sites.split(",")),
+        bank=chosen.words,
         browser=browser,  # type: ignore[arg-type]
         shows_history=history,
         batch_size=batch,
     )
-    folder = out or Path("runs") / f"lab-{memory}{'-history' if history else ''}-{browser}-{seed}-{tasks}"
+    which = f"{seed}-{tasks}" + (f"x{seeds}" if seeds > 1 else "") + ("" if config.sites is None else "-some-sites")
+    folder = out or Path("runs") / f"lab-{memory}{'-history' if history else ''}-{browser}-{which}"
     plan = EvaluationPlan(
         config=config,
         folder=folder,
         policy=policy,
         checkpoint=checkpoint,
         embedder=embedder,
+        bank=chosen,
         device=device,
         command=command_line(),
     )

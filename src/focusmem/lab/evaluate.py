@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -56,8 +57,12 @@ class EvaluateConfig:
     """Trajectories that retrieval may show."""
     num_tasks: int = 400
     seed: int = 0
+    num_seeds: int = 1
+    """Seeds from `seed` on, with so many tasks each."""
     sites: tuple[str, ...] | None = None
     """Evaluation sites that tasks are drawn from; all of them unless told."""
+    bank: str | None = None
+    """In words: what trajectories are found in, unless it is all that experts left on the evaluation sites."""
     world_seed: int = 0
     browser: BrowserKind = "raster"
     shows_history: bool = False
@@ -81,7 +86,15 @@ class EvaluateConfig:
         for name, kind in (("memory", MemoryKind), ("browser", BrowserKind)):
             if getattr(self, name) not in get_args(kind):
                 raise ConfigError(f"{name} is '{getattr(self, name)}'; choose one of {', '.join(get_args(kind))}.")
-        least = {"num_tasks": 1, "batch_size": 1, "max_new_tokens": 1, "num_found": 0, "seed": 0, "world_seed": 0}
+        least = {
+            "num_tasks": 1,
+            "num_seeds": 1,
+            "batch_size": 1,
+            "max_new_tokens": 1,
+            "num_found": 0,
+            "seed": 0,
+            "world_seed": 0,
+        }
         for name, value in least.items():
             if getattr(self, name) < value:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least {value}.")
@@ -147,9 +160,17 @@ class Evaluation:
             )
 
     def tasks(self) -> list[LabTask]:
-        """What is attempted, drawn by the config's seed."""
-        drawn = iter_tasks(self.world, "e", "evaluation", self.config.seed, sites=self.config.sites)
-        return list(islice(drawn, self.config.num_tasks))
+        """What is attempted, drawn by the config's seeds; what several of them draw comes once."""
+        return list(self._tasks)
+
+    @cached_property
+    def _tasks(self) -> list[LabTask]:
+        config = self.config
+        found: dict[str, LabTask] = {}
+        for seed in range(config.seed, config.seed + config.num_seeds):
+            drawn = iter_tasks(self.world, "e", "evaluation", seed, sites=config.sites)
+            found |= {one.task.task_id: one for one in islice(drawn, config.num_tasks)}
+        return list(found.values())
 
     def run(self) -> None:
         asyncio.run(self._run_alone())
@@ -158,7 +179,7 @@ class Evaluation:
         num_done = sum(self.store.is_done(one.task) for one in self.tasks())
         async with AsyncExitStack() as stack:
             make_browser = await lab_browsers(self.world, self.config.browser, stack)
-            line = stack.enter_context(Progress("evaluate", total=self.config.num_tasks, start=num_done))
+            line = stack.enter_context(Progress("evaluate", total=len(self.tasks()), start=num_done))
 
             def watch(episode: LiveEpisode) -> None:
                 line.step(failed=episode.error is not None, note=self.config.method)
@@ -224,7 +245,7 @@ class Evaluation:
             config=values,
             environment=collect_environment(seeds, {"accelerator": name}),
             started_at=datetime.now(UTC),
-            num_tasks=self.config.num_tasks,
+            num_tasks=len(self.tasks()),
         )
 
     def _identities(self) -> dict[str, str | None]:

@@ -17,12 +17,14 @@ import numpy.typing as npt
 import torch
 
 from focusmem.agent.memory import AgentMemory
+from focusmem.bank.embedder import Embedder
 from focusmem.errors import ConfigError, FocusmemError
 from focusmem.evaluation.run_store import RunStore
 from focusmem.lab.embedder import load_embedder
 from focusmem.lab.evaluate import EvaluateConfig, Evaluation, MemoryKind, summarise
+from focusmem.lab.experts import expert_rollouts
 from focusmem.lab.policy import load_policy
-from focusmem.lab.recall import LabBank, LabRecall
+from focusmem.lab.recall import LabBank, LabRecall, Retrieval
 from focusmem.lab.shipped import SHIPPED_MEMORIES, Weights
 from focusmem.lab.world import World
 from focusmem.progress import Progress
@@ -45,6 +47,49 @@ def memory_kind(name: str) -> MemoryKind:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BankChoice:
+    """What trajectories are found in: all that experts left on the evaluation sites, some of it, or a bank on disk."""
+
+    folder: Path | None = None
+    num_sites: int | None = None
+    """So many sites, the first ones, as `focusmem lab bank --sites` writes them to disk."""
+
+    def __post_init__(self) -> None:
+        if self.folder is not None and self.num_sites is not None:
+            raise ConfigError("A bank on disk and a number of sites were given; choose one of them.")
+        if self.num_sites is not None and self.num_sites < 1:
+            raise ConfigError(f"The bank has {self.num_sites} sites; it must have at least one.")
+
+    @property
+    def words(self) -> str | None:
+        if self.folder is not None:
+            return str(self.folder)
+        return None if self.num_sites is None else f"the first {self.num_sites} sites"
+
+    def sites(self, world_seed: int) -> tuple[str, ...] | None:
+        """Those of which the bank holds something; None where that is not asked, and tasks come from everywhere."""
+        if self.folder is not None:
+            from focusmem.bank.store import Bank  # needs a vector store, which not every machine has
+
+            return tuple(sorted({entry.site for entry in Bank.open(self.folder).entries()}))
+        if self.num_sites is None:
+            return None
+        rollouts = expert_rollouts(World(world_seed), "e", num_sites=self.num_sites)
+        return tuple(sorted({one.task.site_id for one in rollouts}))
+
+    def recall(
+        self, embedder: Embedder, world_seed: int, vectors_ND: npt.NDArray[np.float32] | None = None
+    ) -> Retrieval:
+        if self.folder is not None:
+            from focusmem.bank.store import Bank
+            from focusmem.lab.bank_recall import BankRecall
+
+            return BankRecall(Bank.open(self.folder), embedder)
+        bank = LabBank(World(world_seed), "e", num_sites=self.num_sites)
+        return LabRecall.build(bank, embedder) if vectors_ND is None else LabRecall.of(bank, embedder, vectors_ND)
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvaluationPlan:
     """All that a process needs to know to take its part."""
 
@@ -56,6 +101,7 @@ class EvaluationPlan:
     """A trained memory; None: the shipped one where there is one."""
     embedder: Path | None = None
     """None: the shipped policy's, where trajectories have to be found."""
+    bank: BankChoice = BankChoice()
     device: str = "cpu"
     command: tuple[str, ...] = ()
     """The line that was typed, word by word; none where it was not a command."""
@@ -74,10 +120,9 @@ class EvaluationPlan:
         if self.policy is None and config.needs_recall:  # what ships was trained for the shipped policy alone
             embedder = embedder or Weights().embedder
             checkpoint = checkpoint or (Weights().memory(config.method) if config.method in SHIPPED_MEMORIES else None)
-        recall: LabRecall | None = None
+        recall: Retrieval | None = None
         if embedder is not None and config.needs_recall:
-            bank, finder = LabBank(World(config.world_seed), "e"), load_embedder(policy, embedder)
-            recall = LabRecall.build(bank, finder) if vectors_ND is None else LabRecall.of(bank, finder, vectors_ND)
+            recall = self.bank.recall(load_embedder(policy, embedder), config.world_seed, vectors_ND)
         memory: AgentMemory | None = None
         if config.memory == "latent" and checkpoint is not None:
             memory = agent_memory(policy, checkpoint, config.method)
