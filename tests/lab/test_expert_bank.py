@@ -88,7 +88,9 @@ def test_a_small_png_holds_any_picture(tmp_path):
 
 
 def test_only_sites_with_a_trajectory_are_covered(on_disk, in_memory):
-    assert on_disk.sites() == sorted({one.trajectory.site for one in in_memory.bank.trajectories}) == ["e-0", "e-1"]
+    assert (
+        on_disk.bank.sites() == sorted({one.trajectory.site for one in in_memory.bank.trajectories}) == ["e-0", "e-1"]
+    )
 
 
 def test_a_bank_that_was_copied_file_by_file_is_whole(on_disk, toy_weights, tmp_path):

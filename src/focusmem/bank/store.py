@@ -107,6 +107,10 @@ class Bank:
         """The record now, screenshots when they are used."""
         return self.folder.load(trajectory_id)
 
+    def sites(self) -> list[str]:
+        """Those of which it holds a trajectory, in order."""
+        return sorted({entry.site for entry in self.entries()})
+
     def entries(self) -> list[Entry]:
         """All trajectories, by id."""
         columns = [field.name for field in fields(Entry)]

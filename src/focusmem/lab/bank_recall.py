@@ -32,7 +32,3 @@ class BankRecall:
         if trajectory_id not in self._loaded:
             self._loaded[trajectory_id] = self.bank.load(trajectory_id)
         return self._loaded[trajectory_id]
-
-    def sites(self) -> list[str]:
-        """Sites of which the bank holds a trajectory."""
-        return sorted({entry.site for entry in self.bank.entries()})

@@ -12,7 +12,7 @@ from focusmem.lab.rollout import Rollout, RolloutStep
 from focusmem.lab.scene import SCROLL_PIXELS, Scene
 from focusmem.lab.session import PageSession
 from focusmem.lab.site import Site
-from focusmem.lab.tasks import NUMBERS, LabTask, more_of, number_of
+from focusmem.lab.tasks import NUMBERS, LabTask, more_of, number_of, wanted_of
 from focusmem.lab.world import World
 from focusmem.schemas import Turn, action_to_json, make_action
 from focusmem.schemas.action import AnyAction
@@ -44,7 +44,7 @@ def weighings(site: Site, rng: random.Random) -> list[Turn]:
         pair = rng.sample(site.entries, 2)
         if number_of(pair[0], fact) == number_of(pair[1], fact):
             continue
-        right = sorted(pair, key=lambda entry: number_of(entry, fact))[wants_more]
+        right = wanted_of(pair, fact, wants_more)
         shown = [f"{entry.name}: {entry.facts[fact]}" if is_named else entry.facts[fact] for entry in pair]
         question = f"Which is {more_of(fact, wants_more)}? {', '.join(shown)}"
         turns += [Turn("user", (question,)), Turn("assistant", (right.name if is_named else right.facts[fact],))]

@@ -28,13 +28,13 @@ from focusmem.errors import CheckpointError, ConfigError, StorageError
 from focusmem.files import sha256_hex, whole_folder, write_whole
 from focusmem.lab.drawing import drawn_ahead, pixels_of, placeholder
 from focusmem.lab.experts import as_trajectory
-from focusmem.lab.fast_vision import see_all
+from focusmem.lab.fast_vision import see_named
 from focusmem.lab.rollout import Rollout, RolloutStep, roll_out
 from focusmem.lab.solvers import Solver
 from focusmem.lab.tasks import KINDS, USES, LabTask, make_task
 from focusmem.lab.ways import needed_way, shown_ways
 from focusmem.lab.world import World
-from focusmem.model.backbone import Backbone, VisionFeatures
+from focusmem.model.backbone import Backbone
 from focusmem.model.chat import ChatTokenizer
 from focusmem.model.inputs import PackedRows, Row, alike_in_length, stack_rows
 from focusmem.model.lora import LoraConfig
@@ -246,10 +246,8 @@ def embed_drawn(backbone: Backbone, drawn: DrawnRows) -> npt.NDArray[np.float32]
 def embedded_rows(backbone: Backbone, drawn: DrawnRows) -> list[Row]:
     """Rows as vectors, their pictures seen all at once."""
     pixels_NHWC = drawn.pixels_NHWC.to(backbone.device, non_blocking=True)
-    grid = backbone.chat.token_grid(pixels_NHWC.shape[2], pixels_NHWC.shape[1])
     with torch.no_grad():
-        main_NVD, deep_LNVD = see_all(backbone.model.model.visual, pixels_NHWC)
-    seen = {digest: VisionFeatures(main_NVD[at], deep_LNVD[:, at], grid) for at, digest in enumerate(drawn.digests)}
+        seen = see_named(backbone, drawn.digests, pixels_NHWC)
     return backbone.embed(drawn.rows, seen=seen)
 
 

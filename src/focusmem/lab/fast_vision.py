@@ -6,6 +6,7 @@ numbers (a test holds the two together), one batched attention.
 Shapes: N pictures, P patches, C tower width, V tokens, D text width, L DeepStack levels.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from focusmem.model.backbone import Backbone, VisionFeatures
 from focusmem.model.compiled import compiled_on_gpu
 
 
@@ -25,6 +27,14 @@ class _Tables:
     shares_P4: Tensor
     cosine_PX: Tensor
     sine_PX: Tensor
+
+
+def see_named(backbone: Backbone, names: Sequence[str], pixels_NHWC: Tensor) -> dict[str, VisionFeatures]:
+    """What the backbone makes of pictures, by the name of each."""
+    _, height, width, _ = pixels_NHWC.shape
+    grid = backbone.chat.token_grid(width, height)
+    main_NVD, deep_LNVD = see_all(backbone.model.model.visual, pixels_NHWC)
+    return {name: VisionFeatures(main_NVD[at], deep_LNVD[:, at], grid) for at, name in enumerate(names)}
 
 
 def see_all(tower: Any, pixels_NHWC: Tensor) -> tuple[Tensor, Tensor]:

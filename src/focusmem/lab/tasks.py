@@ -6,7 +6,7 @@ whatever shares a query's wording, so what helps is another wording or another k
 
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -186,8 +186,7 @@ def _comparison(site: Site, rng: random.Random) -> _Draft:
     while number_of(one, fact) == number_of(other, fact):
         one, other = rng.sample(site.entries, 2)
     wants_more = rng.random() < 0.5
-    right = one if (number_of(one, fact) > number_of(other, fact)) == wants_more else other
-    more = more_of(fact, wants_more)
+    right, more = wanted_of((one, other), fact, wants_more), more_of(fact, wants_more)
     return _Draft(
         slots={"fact": _plain_fact(fact), "entry": one.name, "other": other.name, "more": more},
         answer=f"{one.facts[fact]}, {other.facts[fact]}, {right.name}",
@@ -202,6 +201,11 @@ def more_of(fact: str, wants_more: bool) -> str:
     if fact == "founded":
         return "later" if wants_more else "earlier"
     return "larger" if wants_more else "smaller"
+
+
+def wanted_of(pair: Sequence[Entry], fact: str, wants_more: bool) -> Entry:
+    """The one of two entries, with different numbers, that has more of a fact, or less."""
+    return sorted(pair, key=lambda entry: number_of(entry, fact))[wants_more]
 
 
 def number_of(entry: Entry, fact: str) -> int:

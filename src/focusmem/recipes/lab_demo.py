@@ -126,7 +126,7 @@ def _demonstrate(
     basis = EvaluateConfig(
         num_tasks=config.num_tasks,
         seed=config.seed,
-        sites=tuple(recall.sites()),
+        sites=tuple(recall.bank.sites()),
         batch_size=config.num_tasks,
         max_new_tokens=config.max_new_tokens,
     )

@@ -71,7 +71,7 @@ class BankChoice:
         if self.folder is not None:
             from focusmem.bank.store import Bank  # needs a vector store, which not every machine has
 
-            return tuple(sorted({entry.site for entry in Bank.open(self.folder).entries()}))
+            return tuple(Bank.open(self.folder).sites())
         if self.num_sites is None:
             return None
         rollouts = expert_rollouts(World(world_seed), "e", num_sites=self.num_sites)

@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import Dataset
 
 from focusmem.lab.drawing import drawn_ahead, pixels_of
-from focusmem.lab.fast_vision import see_all
+from focusmem.lab.fast_vision import see_named
 from focusmem.lab.rollout import RolloutStep
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone, VisionFeatures
@@ -22,13 +22,7 @@ def lab_look(backbone: Backbone) -> Callable[[Pixels], Mapping[str, VisionFeatur
     """Sees all pictures of a batch at once."""
 
     def look(pixels: Pixels) -> Mapping[str, VisionFeatures]:
-        _, height, width, _ = pixels.pixels_NHWC.shape
-        grid = backbone.chat.token_grid(width, height)
-        main_NVD, deep_LNVD = see_all(backbone.model.model.visual, pixels.pixels_NHWC)
-        return {
-            digest: VisionFeatures(main_NVD[index], deep_LNVD[:, index], grid)
-            for index, digest in enumerate(pixels.digests)
-        }
+        return see_named(backbone, pixels.digests, pixels.pixels_NHWC)
 
     return look
 
