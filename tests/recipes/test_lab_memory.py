@@ -52,7 +52,7 @@ def bank(world):
 
 
 def decisions(world, policy, bank, **changes) -> LabDecisions:
-    config = LabDecisionsConfig(**{"num_trajectories": 3} | changes)
+    config = LabDecisionsConfig(**{"num_trajectories": 3, "num_sites": 30} | changes)
     return LabDecisions(world, policy.chat, bank, SiteFirst(bank), config)
 
 
@@ -149,9 +149,9 @@ def quick():
 
 
 def experiment(**changes) -> ExperimentConfig:
-    own = LabDecisionsConfig(**{"num_trajectories": 1, "negative_share": 1.0} | changes)
+    own = LabDecisionsConfig(**{"num_trajectories": 1, "num_sites": 12, "negative_share": 1.0} | changes)
     # An untrained policy is surprised by everything; each decision once is enough here.
-    return ExperimentConfig(decisions=own, batching=BatchingConfig(num_decisions=2), num_bank_sites=12, hard_times=1)
+    return ExperimentConfig(decisions=own, batching=BatchingConfig(num_decisions=2), hard_times=1)
 
 
 def test_what_was_prepared_is_all_that_training_asks_for(policy, quick, tmp_path):

@@ -1,8 +1,12 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
-from focusmem.errors import ConfigError
+from focusmem.errors import ConfigError, RecordError
 from focusmem.model.injection import Injection
+from focusmem.training.batch import TrainingBatch
+from focusmem.training.prepared import with_target
 from focusmem.training.stage_a import StageA, StageAConfig
 from training.samples import learnt_from, make_batch, make_memory_policy
 
@@ -113,3 +117,41 @@ def test_plain_sums_are_the_papers():
 def test_config_names_the_field(values):
     with pytest.raises(ConfigError, match=f"StageAConfig.{next(iter(values))}"):
         StageAConfig(**values)
+
+
+def with_states(batch, hidden_of) -> TrainingBatch:
+    """The batch with other states of the teacher behind its descriptions."""
+
+    def changed(number, item):
+        if item.lesson is None:
+            return item
+        description = replace(item.lesson.description, hidden_MD=hidden_of(number, item))
+        return replace(item, lesson=replace(item.lesson, description=description))
+
+    return replace(batch, items=tuple(changed(number, item) for number, item in enumerate(batch.items)))
+
+
+@torch.no_grad()
+def states_of(policy, item) -> torch.Tensor:
+    """What the frozen policy makes of a description behind the raw item, asked alone."""
+    description = item.lesson.description
+    row = with_target(policy.backbone.chat, (*item.prompt, *description.question), description.ids)
+    return policy.backbone.target_hidden(policy.backbone.embed([row]))
+
+
+@pytest.mark.parametrize("num_shares", [1, 2])
+def test_a_teacher_that_is_asked_in_the_step_says_what_a_stored_one_said(num_shares):
+    policy, batch = make_memory_policy(), make_batch()
+    stored = learnt_from(policy, StageA(), with_states(batch, lambda _, item: states_of(policy, item)))
+    asked = learnt_from(policy, StageA(), with_states(batch, lambda *_: None), num_shares=num_shares)
+    assert asked[0] == pytest.approx(stored[0], rel=1e-4)
+    assert asked[0]["semantic"] != pytest.approx(learnt_from(policy, StageA(), batch)[0]["semantic"], rel=1e-2)
+    for name, gradient in stored[1].items():
+        torch.testing.assert_close(asked[1][name], gradient, rtol=1e-3, atol=1e-6)
+
+
+def test_stored_and_asked_teachers_do_not_mix():
+    policy, batch = make_memory_policy(), make_batch()
+    mixed = with_states(batch, lambda number, item: None if number else states_of(policy, item))
+    with pytest.raises(RecordError, match="all or none"):
+        learnt_from(policy, StageA(), mixed)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
+_PREPARED_SITES = 400
+"""What a prepared bank is made of; all of the split would take many minutes."""
+
 DeviceOption = Annotated[str, typer.Option(help="cuda, or cpu for a trial of the machinery.")]
 
 
@@ -124,46 +127,57 @@ def prepare(
 @app.command()
 def train(
     variant: Annotated[str, typer.Argument(help="action-only, semantic, functional, content, readout, full, ...")],
-    prepared: Annotated[Path, typer.Option(help="A folder that `focusmem lab prepare` filled.")],
     out: Annotated[Path, typer.Option(help="The run's folder; a run that was stopped goes on from it.")],
     policy: PolicyOption = None,
     start: Annotated[Path | None, typer.Option(help="A stage-A memory of the same kind to begin stage B with.")] = None,
-    trajectories: Annotated[int, typer.Option(help="As many as were prepared.")] = 1500,
-    steps: Annotated[int, typer.Option(help="Steps of stage A.")] = 1500,
+    prepared: Annotated[
+        Path | None,
+        typer.Option(
+            help="Learn from what `focusmem lab prepare` left in this folder; without it, every episode is new."
+        ),
+    ] = None,
+    trajectories: Annotated[int, typer.Option(help="With --prepared: as many as were prepared.")] = 1500,
+    steps: Annotated[int, typer.Option(help="Steps of stage A.")] = 2000,
     more_steps: Annotated[int, typer.Option(help="Steps of stage B.")] = 1000,
-    rate: Annotated[float, typer.Option(help="Learning rate of stage A; half of it in stage B.")] = 3e-4,
-    max_minutes: Annotated[float | None, typer.Option(help="Save and stop a stage after so long.")] = None,
+    rate: Annotated[float, typer.Option(help="Learning rate of stage A; half of it in stage B.")] = 2e-4,
+    max_minutes: Annotated[
+        float | None, typer.Option(help="Save and stop after so long, all that comes before the first step included.")
+    ] = None,
     device: DeviceOption = "cuda",
     workers: Annotated[int, typer.Option(help="Processes that draw batches.")] = 6,
 ) -> None:
-    """focusmem lab train full --policy runs/policy/policy --prepared runs/prepared --out runs/memory/full
+    """focusmem lab train full --policy runs/policy/policy --out runs/memory/full
 
     Train one variant of memory in the laboratory, both stages where it has two.
     """
     from dataclasses import replace
 
-    from focusmem.recipes.lab_experiment import train as run
+    from focusmem.recipes.lab_experiment import train as train_on_prepared
+    from focusmem.recipes.lab_experiment import train_on_stream
     from focusmem.recipes.lab_memory import LabTraining
     from focusmem.training.config import LoopConfig
 
     is_on_gpu = device.startswith("cuda")
     stage_a = LoopConfig(
-        learning_rate=rate, num_steps=steps, num_workers=workers, max_minutes=max_minutes,
+        learning_rate=rate, num_steps=steps, num_workers=workers, save_every_steps=250,
         packs_rows=is_on_gpu, stores_half=True, max_group_tokens=262_144,
     )  # fmt: skip
     stage_b = replace(stage_a, learning_rate=rate / 2, num_steps=more_steps)
-    training = LabTraining(stage_a=stage_a, stage_b=stage_b)
+    training = LabTraining(stage_a=stage_a, stage_b=stage_b, max_minutes=max_minutes)
     backbone = load_policy(policy, device)
-    memory = run(
-        backbone,
-        variant,
-        _experiment(trajectories),
-        prepared,
-        out,
-        training,
-        stage_a_memory=start,
-        sees_beforehand=is_on_gpu,
-    )
+    if prepared is None:
+        memory = train_on_stream(backbone, variant, out, training, stage_a_memory=start)
+    else:
+        memory = train_on_prepared(
+            backbone,
+            variant,
+            _experiment(trajectories),
+            prepared,
+            out,
+            training,
+            stage_a_memory=start,
+            sees_beforehand=is_on_gpu,
+        )
     typer.echo(
         f"The memory is in {memory}."
         if memory
@@ -220,6 +234,6 @@ def _experiment(num_trajectories: int) -> "ExperimentConfig":
     from focusmem.recipes.lab_experiment import ExperimentConfig
     from focusmem.training.trajectory_batches import BatchingConfig
 
-    decisions = LabDecisionsConfig(num_trajectories=num_trajectories)
+    decisions = LabDecisionsConfig(num_trajectories=num_trajectories, num_sites=_PREPARED_SITES)
     batching = BatchingConfig(num_decisions=48, max_per_trajectory=3, num_epochs=16)
     return ExperimentConfig(decisions=decisions, batching=batching)

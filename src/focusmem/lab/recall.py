@@ -3,6 +3,7 @@
 The same guard and the same ranking as a bank on disk, for machines that have no vector store.
 """
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -24,7 +25,7 @@ from focusmem.lab.tasks import LabTask
 from focusmem.lab.ways import needed_way, shown_ways
 from focusmem.lab.world import World
 from focusmem.progress import Progress
-from focusmem.schemas import Screenshot, StoredTrajectory, Task
+from focusmem.schemas import Screenshot, StoredTrajectory, Task, Trajectory
 
 _BATCH = 64
 
@@ -62,6 +63,22 @@ class LabBank:
         draw = picture or (lambda step: screenshot_of(world, step))
         self.trajectories: list[StoredTrajectory] = [as_trajectory(one, draw) for one in self.rollouts]
         self.place_of = {one.trajectory.trajectory_id: place for place, one in enumerate(self.trajectories)}
+        self._places: dict[str, list[int]] = {}
+        for place, rollout in enumerate(self.rollouts):
+            self._places.setdefault(rollout.task.site_id, []).append(place)
+
+    def rollout(self, place: int) -> Rollout:
+        return self.rollouts[place]
+
+    def trajectory(self, place: int) -> Trajectory:
+        return self.trajectories[place].trajectory
+
+    def places_of(self, site_id: str) -> Sequence[int]:
+        """Where a site's trajectories stand; there may be none."""
+        return self._places.get(site_id, ())
+
+    def any_place(self, rng: random.Random) -> int:
+        return rng.randrange(len(self.rollouts))
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def task_of(world: World, task_id: str) -> LabTask:
     return make_task(world, site_id, kind, cast(Use, use), int(number))
 
 
-NUM_SITES = {"p": 4000, "m": 400, "v": 60, "e": 60}
+NUM_SITES = {"p": 4000, "m": 4000, "v": 60, "e": 60}
 """How many sites of each split tasks are drawn from."""
 
 

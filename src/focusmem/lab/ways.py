@@ -25,6 +25,13 @@ def shown_ways(world: World, steps: Sequence[RolloutStep]) -> set[str]:
     return {way for step in steps for way in _shown_at(world, step)}
 
 
+def followed_ways(world: World, steps: Sequence[RolloutStep], at: int) -> set[str]:
+    """The conventions that the action of a step goes by: told by the action itself, or by the page it leads to."""
+    led_to = steps[at + 1 : at + 2]
+    is_elsewhere = bool(led_to) and led_to[0].path != steps[at].path
+    return _shown_at(world, steps[at]) | (_shown_at(world, led_to[0]) if is_elsewhere else set())
+
+
 def _shown_at(world: World, step: RolloutStep) -> set[str]:
     address = Address.parse(step.path)
     site = world.site(address.site_id)

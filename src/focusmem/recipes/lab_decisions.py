@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from focusmem.agent.prompt import NUM_RECENT
+from focusmem.bank.leakage import LeakageGuard
 from focusmem.errors import ConfigError
 from focusmem.evidence import CHUNK_EVENTS, episodic_items, working_items
 from focusmem.lab.answers import QUESTIONS, answer_to
@@ -24,13 +25,29 @@ from focusmem.lab.solvers import Solver
 from focusmem.lab.tasks import KINDS, NUM_SITES, LabTask, Use, make_task
 from focusmem.lab.world import World
 from focusmem.model.chat import ChatTokenizer
-from focusmem.schemas import EvidenceItem, Screenshot, Step, action_to_json
+from focusmem.schemas import EvidenceItem, Screenshot, Step, Task, Trajectory, action_to_json
 from focusmem.seeds import derive_seed
 from focusmem.training.batch import Decision, ItemUse, Pixels, TrainingBatch, TrainingItem
-from focusmem.training.lessons import LessonStore
+from focusmem.training.lessons import Description, FunctionalPair, Lesson, LessonStore
+from focusmem.training.questions import DESCRIBE, Questions
 from focusmem.training.trajectory_batches import TrajectoryBatches
 
 NUM_EPISODIC = 3
+_TRIES = 100
+
+
+class Shelf(Protocol):
+    """The trajectories that a memory may hold: a bank of a split, made beforehand or as it is needed."""
+
+    world: World
+
+    def rollout(self, place: int) -> Rollout: ...
+
+    def trajectory(self, place: int) -> Trajectory: ...
+
+    def places_of(self, site_id: str) -> Sequence[int]: ...
+
+    def any_place(self, rng: random.Random) -> int: ...
 
 
 class Recall(Protocol):
@@ -47,6 +64,8 @@ class LabDecisionsConfig:
     use: Use = "memory"
     num_trajectories: int = 2000
     """Expert episodes to learn from."""
+    num_sites: int | None = None
+    """Sites of the split that they are from, the first ones; None: all."""
     negative_share: float = 0.5
     """Of decisions, how many get a trajectory from elsewhere put in to mislead."""
     has_working: bool = True
@@ -58,23 +77,37 @@ class LabDecisionsConfig:
             raise ConfigError(f"LabDecisionsConfig.split is '{self.split}'; choose one of {', '.join(NUM_SITES)}.")
         if self.num_trajectories < 1:
             raise ConfigError(f"LabDecisionsConfig.num_trajectories is {self.num_trajectories}; it must be at least 1.")
+        if self.num_sites is not None and not 1 <= self.num_sites <= NUM_SITES[self.split]:
+            most = NUM_SITES[self.split]
+            raise ConfigError(f"LabDecisionsConfig.num_sites is {self.num_sites}; the split has 1 to {most}.")
         if not 0 <= self.negative_share <= 1:
             raise ConfigError(f"LabDecisionsConfig.negative_share is {self.negative_share}; it must be in [0, 1].")
 
 
 class SiteFirst:
-    """A stand-in for a good retriever: trajectories of the same site in an order of chance, then of any other."""
+    """A stand-in for a good retriever: trajectories of the same site in an order of chance, then of any other. Like
+    any retriever, it leaves out those that would give the task away."""
 
-    def __init__(self, bank: LabBank, *, seed: int = 0) -> None:
-        self.bank, self.seed = bank, seed
+    def __init__(self, bank: Shelf, *, seed: int = 0) -> None:
+        self.bank, self.seed, self.guard = bank, seed, LeakageGuard()
+        self._last: tuple[Task, Sequence[tuple[int, float]]] | None = None
 
     def __call__(self, rollout: Rollout, at: int) -> Sequence[tuple[int, float]]:
-        rng = random.Random(derive_seed(self.seed, "recall", rollout.task.task.task_id))
-        places = list(range(len(self.bank.rollouts)))
-        own = [place for place in places if self.bank.rollouts[place].task.site_id == rollout.task.site_id]
-        others = rng.sample(places, min(NUM_EPISODIC, len(places)))
-        chosen = dict.fromkeys([*rng.sample(own, len(own)), *others])
-        return [(place, 1.0 - 0.1 * rank) for rank, place in enumerate(chosen)][:NUM_EPISODIC]
+        task = rollout.task.task
+        if self._last is None or self._last[0] is not task:  # it is asked about an episode's steps one after another
+            self._last = task, self._found(rollout)
+        return self._last[1]
+
+    def _found(self, rollout: Rollout) -> Sequence[tuple[int, float]]:
+        task = rollout.task.task
+        rng = random.Random(derive_seed(self.seed, "recall", task.task_id))
+        own = list(self.bank.places_of(rollout.task.site_id))
+        others = [self.bank.any_place(rng) for _ in range(NUM_EPISODIC)]
+        places = list(dict.fromkeys([*rng.sample(own, len(own)), *others]))
+        kept = self.guard.screen([self.bank.trajectory(place) for place in places], [task]).kept
+        names = {one.trajectory_id for one in kept}
+        safe = [place for place in places if self.bank.trajectory(place).trajectory_id in names]
+        return [(place, 1.0 - 0.1 * rank) for rank, place in enumerate(safe)][:NUM_EPISODIC]
 
 
 class LabDecisions:
@@ -84,13 +117,15 @@ class LabDecisions:
         self,
         world: World,
         chat: ChatTokenizer,
-        bank: LabBank,
+        bank: Shelf,
         recall: Recall,
         config: LabDecisionsConfig | None = None,
         *,
         lessons: LessonStore | None = None,
+        told: Questions | None = None,
     ) -> None:
-        self.world, self.bank, self.recall, self.lessons = world, bank, recall, lessons
+        """Lessons are read where a teacher left them; or, with `told`, the world answers these questions itself."""
+        self.world, self.bank, self.recall, self.lessons, self.told = world, bank, recall, lessons, told
         self.config = config or LabDecisionsConfig()
         self.corpus = Corpus(world, chat, split=self.config.split, num_sites=NUM_SITES[self.config.split])
         self._views: dict[str, RolloutStep] = {}
@@ -111,12 +146,19 @@ class LabDecisions:
         made = made_side_by_side(self._make_rollout, self.num_trajectories, num_workers)
         self._rollouts = dict(enumerate(made))
 
+    def forget(self) -> None:
+        """Let go of the episodes so far; they are made again where they are asked for again."""
+        self._rollouts.clear()
+        self._views.clear()
+        self._sources.clear()
+
     def share_episodes(self, other: "LabDecisions") -> None:
         """Go by another's episodes, which are the same: they do not depend on what misleads."""
         self._rollouts = other._rollouts
 
     def views(self) -> dict[str, RolloutStep]:
         """Everything that batches can show, by digest: the episodes' steps, and those of the bank."""
+        assert isinstance(self.bank, LabBank), "a bank that is made as it is needed cannot be shown as a whole"
         own = [self.rollout(number) for number in range(self.num_trajectories)]
         return {placeholder(step).digest: step for one in (*own, *self.bank.rollouts) for step in one.steps}
 
@@ -161,9 +203,9 @@ class LabDecisions:
         negative = self._negative(rollout, at)
         if negative is not None:  # in place of the last, so that there are never more than at acting
             found = [*found[: NUM_EPISODIC - 1], (negative, 0.0)]
-        trajectories = [(self.bank.trajectories[place].trajectory, score) for place, score in found]
+        trajectories = [(self.bank.trajectory(place), score) for place, score in found]
         for place, _ in found:
-            self._note_views(self.bank.rollouts[place].steps)
+            self._note_views(self.bank.rollout(place).steps)
         episodic = episodic_items(trajectories)
         working: Sequence[EvidenceItem] = ()
         if self.config.has_working:
@@ -172,23 +214,26 @@ class LabDecisions:
             self._note_views(rollout.steps[:at])
         last = len(episodic) - 1
         flagged = [
-            (item, self.bank.rollouts[place], negative is not None and item.rank == last)
+            (item, self.bank.rollout(place), negative is not None and item.rank == last)
             for item, (place, _) in zip(episodic, found, strict=True)
         ]
         return [*flagged, *((item, rollout, False) for item in working)]
 
     def _negative(self, rollout: Rollout, at: int) -> int | None:
-        """A trajectory of another site of the same family: alike, and wrong."""
-        rng = random.Random(derive_seed(self.config.seed, "negative", rollout.task.task.task_id, at))
-        if rng.random() >= self.config.negative_share:
+        """A trajectory of another site of the same family: alike, and wrong. One per episode, so that its decisions
+        share it."""
+        task = rollout.task
+        if random.Random(derive_seed(self.config.seed, "misled", task.task.task_id, at)).random() >= (
+            self.config.negative_share
+        ):
             return None
-        site = self.world.site(rollout.task.site_id)
-        others = [
-            place
-            for place, one in enumerate(self.bank.rollouts)
-            if one.task.site_id != site.site_id and self.world.site(one.task.site_id).family == site.family
-        ]
-        return rng.choice(others) if others else None
+        rng = random.Random(derive_seed(self.config.seed, "negative", task.task.task_id))
+        for _ in range(_TRIES):
+            place = self.bank.any_place(rng)
+            site_id = self.bank.rollout(place).task.site_id
+            if site_id != task.site_id and self.world.site(site_id).family == self.world.site(task.site_id).family:
+                return place
+        return None
 
     def _training_item(self, item: EvidenceItem, source: Rollout) -> TrainingItem:
         prompt = self.corpus.texts.serialise(item, {step.screenshot.sha256: _stand_in(step) for step in item.steps})
@@ -196,16 +241,28 @@ class LabDecisions:
         made = TrainingItem(item_id=name, role=item.role, prompt=prompt)
         start = item.rank * CHUNK_EVENTS if item.role == "working" else 0
         self._sources[made.digest] = source, start, start + len(item.steps)
+        if self.told is not None and self.is_taught(made):
+            return replace(made, lesson=self._told(made, self.told))
         if self.lessons is None or not self.is_taught(made):
             return made
         return replace(made, lesson=self.lessons.read(made.digest, name=name))
 
     def with_guesses(self, item: TrainingItem) -> TrainingItem:
         """The same with what the world itself would say about it: a good policy says it in the same words."""
+        return replace(item, guesses=self._answers(item))
+
+    def _told(self, item: TrainingItem, questions: Questions) -> Lesson:
+        """A lesson in the world's own words."""
+        answers = self._answers(item)
+        text = answers.pop(DESCRIBE)
+        chat = self.corpus.chat
+        description = Description(questions.ask(DESCRIBE), text, (*chat.encode(text), chat.special["<|im_end|>"]), None)
+        return Lesson(description, tuple(FunctionalPair(questions.ask(name), own) for name, own in answers.items()))
+
+    def _answers(self, item: TrainingItem) -> dict[str, str]:
         rollout, start, stop = self._sources[item.digest]
         steps = rollout.steps[start:stop]
-        guesses = {name: answer_to(self.world, name, rollout, steps) for name in QUESTIONS[item.role]}
-        return replace(item, guesses=guesses)
+        return {name: answer_to(self.world, name, rollout, steps) for name in QUESTIONS[item.role]}
 
     @staticmethod
     def is_taught(item: TrainingItem) -> bool:
@@ -220,7 +277,8 @@ class LabDecisions:
     def _task(self, number: int) -> LabTask:
         rng = random.Random(derive_seed(self.config.seed, "decisions", self.config.split, number))
         while True:
-            site_id = f"{self.config.split}-{rng.randrange(NUM_SITES[self.config.split])}"
+            num_sites = self.config.num_sites or NUM_SITES[self.config.split]
+            site_id = f"{self.config.split}-{rng.randrange(num_sites)}"
             kind = rng.choice(KINDS[self.world.site(site_id).family])
             task = make_task(self.world, site_id, kind, self.config.use, rng.randrange(10**6))
             if is_sensible(self.world, task):

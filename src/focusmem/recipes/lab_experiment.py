@@ -18,6 +18,7 @@ from focusmem.files import write_whole
 from focusmem.lab.drawing import drawn_ahead, placeholder
 from focusmem.lab.embedder import load_embedder
 from focusmem.lab.recall import LabBank
+from focusmem.lab.split_bank import SplitBank
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.recipes.lab_decisions import LabBatches, LabDecisions, LabDecisionsConfig, SiteFirst
@@ -25,9 +26,11 @@ from focusmem.recipes.lab_memory import TEACHER, LabTraining, train_variant, var
 from focusmem.recipes.lab_need import Surprise, surprise_of
 from focusmem.recipes.lab_pictures import lab_look, see_beforehand
 from focusmem.recipes.lab_recall import StoredRecall, prepare_recall
+from focusmem.recipes.lab_stream import LabStream, StreamConfig
 from focusmem.training.batch import TrainingBatch, TrainingItem
 from focusmem.training.lessons import LessonStore
 from focusmem.training.pathway import Look
+from focusmem.training.questions import Questions
 from focusmem.training.teacher import Teacher, lesson_store
 from focusmem.training.trajectory_batches import BatchingConfig, TrajectoryBatches
 
@@ -43,8 +46,6 @@ class ExperimentConfig:
     """How often a decision that needs memory comes for each time that another comes."""
     hard_nats: float = 0.7
     """A decision needs memory where the policy alone gives the expert's action less than about an even chance."""
-    num_bank_sites: int | None = None
-    """Sites whose trajectories are in the bank; None: all of the split."""
     world_seed: int = 0
 
     def __post_init__(self) -> None:
@@ -133,9 +134,7 @@ def train(
     With `sees_beforehand` every picture is drawn and seen before training begins, and kept where the policy is (some 7
     GB of a GPU's memory for 1,500 episodes): worker processes then need not draw, which is most of their work.
     """
-    if stage_a_memory is not None and variant(name).stage_b is None:
-        raise ConfigError(f"'{name}' has no second stage, so there is nothing to begin with a memory of the first.")
-    has_lessons = stage_a_memory is None and variant(name).stage_a.content_weight > 0
+    has_lessons = _has_lessons(name, stage_a_memory)
     if not (prepared / _SURPRISE).exists() or (has_lessons and not (prepared / _DONE).exists()):
         raise StorageError(f"{prepared} is not prepared, or not to the end. Run `focusmem lab prepare` first.")
     stored = _stored(prepared)
@@ -161,11 +160,46 @@ def train(
     return train_variant(name, policy, data_a, data_b, folder, training, stage_a_memory=stage_a_memory, look=look)
 
 
+def train_on_stream(
+    policy: Backbone,
+    name: str,
+    folder: Path,
+    training: LabTraining,
+    *,
+    stream: StreamConfig | None = None,
+    decisions: LabDecisionsConfig | None = None,
+    stage_a_memory: Path | None = None,
+    world_seed: int = 0,
+) -> Path | None:
+    """Train a variant on episodes that never come again. Nothing is prepared: trajectories are found by their site,
+    and the world answers for the teacher, whose states are worked out in each step.
+    """
+    stream = stream or StreamConfig()
+    questions = Questions(TEACHER.prompts) if _has_lessons(name, stage_a_memory) else None
+    world = World(world_seed)
+    needed = replace(decisions or LabDecisionsConfig(), num_trajectories=stream.num_batches * stream.num_episodes)
+    bank = SplitBank(world, needed.split, num_sites=needed.num_sites)
+
+    def data(negative_share: float, told: Questions | None) -> LabStream:
+        own = replace(needed, negative_share=negative_share)
+        return LabStream(LabDecisions(world, policy.chat, bank, SiteFirst(bank), own, told=told), stream)
+
+    data_b = data(needed.negative_share if variant(name).is_gated else 0.0, None)
+    return train_variant(name, policy, data(0.0, questions), data_b, folder, training, stage_a_memory=stage_a_memory)
+
+
+def _has_lessons(name: str, stage_a_memory: Path | None) -> bool:
+    """Whether what the teacher says is learnt from."""
+    if stage_a_memory is not None and variant(name).stage_b is None:
+        raise ConfigError(f"'{name}' has no second stage, so there is nothing to begin with a memory of the first.")
+    return stage_a_memory is None and variant(name).stage_a.content_weight > 0
+
+
 def _bank(config: ExperimentConfig, num_workers: int) -> LabBank:
     return LabBank(
         World(config.world_seed),
         config.decisions.split,
-        num_sites=config.num_bank_sites,
+        num_sites=config.decisions.num_sites,
         picture=placeholder,
         num_workers=num_workers,
     )
@@ -195,6 +229,5 @@ def _described(policy: Backbone, config: ExperimentConfig, embedder: str | None)
         "policy": policy.identity().weights,
         "embedder": embedder,
         "decisions": asdict(config.decisions),
-        "num_bank_sites": config.num_bank_sites,
         "world_seed": config.world_seed,
     }

@@ -5,29 +5,29 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from focusmem.lab.drawing import placeholder
-from focusmem.lab.recall import LabBank
 from focusmem.lab.rollout import Rollout
+from focusmem.lab.split_bank import SplitBank
+from focusmem.lab.tasks import NUM_SITES
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
-from focusmem.recipes.lab_decisions import LabBatches, LabDecisions, LabDecisionsConfig
+from focusmem.recipes.lab_decisions import LabBatches, LabDecisions, LabDecisionsConfig, Shelf
 from focusmem.recipes.lab_memory import load_memory, variant
 from focusmem.recipes.lab_pictures import lab_look
 from focusmem.training.gate_probe import labelled_blocks, probe_auc
 from focusmem.training.threshold import area_under_curve, choose_threshold, gate_scores, write_threshold
 from focusmem.training.trajectory_batches import BatchingConfig
 
+_NUM_SITES = 400
+
 
 class OwnSite:
     """Only trajectories of the decision's own site: what is right about them is known."""
 
-    def __init__(self, bank: LabBank) -> None:
-        self.places: dict[str, list[int]] = {}
-        for place, rollout in enumerate(bank.rollouts):
-            self.places.setdefault(rollout.task.site_id, []).append(place)
+    def __init__(self, bank: Shelf) -> None:
+        self.bank = bank
 
     def __call__(self, rollout: Rollout, at: int) -> Sequence[tuple[int, float]]:
-        return [(place, 1.0) for place in self.places.get(rollout.task.site_id, [])[:2]]
+        return [(place, 1.0) for place in self.bank.places_of(rollout.task.site_id)[:2]]
 
 
 def gate_data(
@@ -35,9 +35,15 @@ def gate_data(
 ) -> LabBatches:
     """Decisions of a split, each with right blocks where there are any, and a misleading one."""
     world = World(world_seed)
-    bank = LabBank(world, split, picture=placeholder)
+    num_sites = min(_NUM_SITES, NUM_SITES[split])
+    bank = SplitBank(world, split, num_sites=num_sites)
     config = LabDecisionsConfig(
-        split=split, num_trajectories=num_trajectories, negative_share=1.0, has_working=has_working, seed=1
+        split=split,
+        num_trajectories=num_trajectories,
+        num_sites=num_sites,
+        negative_share=1.0,
+        has_working=has_working,
+        seed=1,
     )
     source = LabDecisions(world, policy.chat, bank, OwnSite(bank), config)
     return LabBatches(source, BatchingConfig(num_decisions=32, max_per_trajectory=8))

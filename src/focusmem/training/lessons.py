@@ -29,8 +29,9 @@ class Description:
     text: str
     ids: tuple[int, ...]
     """As generated, with the end mark unless the limit cut it off."""
-    hidden_MD: Tensor
-    """The frozen policy's last hidden states, before the head, from which each of the M ids is predicted."""
+    hidden_MD: Tensor | None
+    """The frozen policy's last hidden states, before the head, from which each of the M ids is predicted. None: they
+    are worked out in the step that needs them, from the raw item."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ class LessonStore:
         targets: Mapping[str, str],
         discarded: Mapping[str, str],
     ) -> None:
+        assert description.hidden_MD is not None, "what is stored comes with its states"
         data = write_tensors({"hidden_MD": description.hidden_MD.detach().cpu().contiguous()})
         card = _Card(
             item=item,

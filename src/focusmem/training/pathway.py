@@ -30,6 +30,7 @@ class EmbeddedShare:
     items: list[Row]
     decisions: list[Row]
     questions: list[Row]
+    teachers: list[Row]
 
 
 @torch.no_grad()
@@ -44,6 +45,7 @@ def embed(policy: MemoryPolicy, share: Prepared, look: Look | None = None) -> Em
         reader.embed(share.items, seen=seen if reader is backbone else None),
         backbone.embed(share.decisions, seen=seen),
         backbone.embed(share.questions, seen=seen),
+        backbone.embed(share.teachers, seen=seen),
     )
 
 

@@ -43,8 +43,10 @@ class Prepared:
     """About single items: descriptions first, then functional targets."""
     item_of_question: tuple[int, ...]
     num_descriptions: int
-    teacher_MD: Tensor
-    """Hidden states behind the descriptions' tokens, row after row."""
+    teacher_MD: Tensor | None
+    """Hidden states behind the descriptions' tokens, row after row; None where `teachers` are to be asked."""
+    teachers: PackedRows
+    """The descriptions behind their raw items, as the frozen policy reads them, where no states were stored."""
     pixels: Pixels | None = None
 
     @property
@@ -60,10 +62,10 @@ class Prepared:
 
     @property
     def num_tokens(self) -> int:
-        return sum(sum(rows.lengths) for rows in (self.items, self.decisions, self.questions))
+        return sum(sum(rows.lengths) for rows in (self.items, self.decisions, self.questions, self.teachers))
 
     def pictures(self) -> Iterator[Screenshot]:
-        for rows in (self.items, self.decisions, self.questions):
+        for rows in (self.items, self.decisions, self.questions, self.teachers):
             for own in rows.pictures:
                 yield from own
 
@@ -75,7 +77,8 @@ class Prepared:
             items=self.items.pin_memory(),
             decisions=self.decisions.pin_memory(),
             questions=self.questions.pin_memory(),
-            teacher_MD=self.teacher_MD.pin_memory(),
+            teacher_MD=None if self.teacher_MD is None else self.teacher_MD.pin_memory(),
+            teachers=self.teachers.pin_memory(),
             pixels=pixels,
         )
 
@@ -102,7 +105,7 @@ class Preparer:
 
     def _prepare(self, batch: TrainingBatch) -> Prepared:
         uses = [(row, use) for row, decision in enumerate(batch.decisions) for use in decision.uses]
-        descriptions, hidden = self._descriptions(batch.items)
+        descriptions, teachers, hidden = self._descriptions(batch.items)
         targets = self._targets(batch.items)
         decisions = self.chat.pack([self.chat.tokenise(one.prompt, reply=one.reply) for one in batch.decisions])
         items = self.reader_chat.pack([self.reader_chat.tokenise(one.prompt, is_complete=True) for one in batch.items])
@@ -117,18 +120,31 @@ class Preparer:
             questions=questions,
             item_of_question=tuple(item for item, _ in (*descriptions, *targets)),
             num_descriptions=len(descriptions),
-            teacher_MD=torch.cat(hidden) if hidden else torch.zeros(0, self.width),
+            teacher_MD=None if teachers else torch.cat(hidden) if hidden else torch.zeros(0, self.width),
+            teachers=self.chat.pack(teachers),
             pixels=_only(batch.pixels, (items, decisions)),
         )
 
-    def _descriptions(self, items: Sequence[TrainingItem]) -> tuple[list[tuple[int, TokenRow]], list[Tensor]]:
-        rows, hidden = [], []
+    def _descriptions(
+        self, items: Sequence[TrainingItem]
+    ) -> tuple[list[tuple[int, TokenRow]], list[TokenRow], list[Tensor]]:
+        """What the student is asked, by item; and either what the teacher reads, or its states."""
+        rows: list[tuple[int, TokenRow]] = []
+        teachers: list[TokenRow] = []
+        hidden: list[Tensor] = []
         for number, item in enumerate(items):
             description = item.lesson.description if item.lesson and self.needs.semantic else None
-            if description is not None:
-                rows.append((number, with_target(self.chat, description.question, description.ids)))
+            if description is None:
+                continue
+            rows.append((number, with_target(self.chat, description.question, description.ids)))
+            if description.hidden_MD is None:
+                asked = (*item.prompt, *description.question)
+                teachers.append(with_target(self.chat, asked, description.ids))
+            else:
                 hidden.append(description.hidden_MD)
-        return rows, hidden
+        if teachers and hidden:
+            raise RecordError("Some lessons of a batch have the teacher's states and some have not; give all or none.")
+        return rows, teachers, hidden
 
     def _targets(self, items: Sequence[TrainingItem]) -> list[tuple[int, TokenRow]]:
         return [

@@ -101,7 +101,11 @@ class StageA:
         if decisions:
             sums["action"] = token_sum(backbone, decisions, hidden[: len(decisions)])
         if num_descriptions:
-            sums["semantic"] = semantic_sum(backbone, of_questions[:num_descriptions], share.teacher_MD)
+            teacher_MD = share.teacher_MD
+            if teacher_MD is None:
+                with torch.no_grad():
+                    teacher_MD = torch.cat(target_hidden(backbone, rows.teachers, max_tokens=max_tokens))
+            sums["semantic"] = semantic_sum(backbone, of_questions[:num_descriptions], teacher_MD)
         if questions[num_descriptions:]:
             functional = questions[num_descriptions:], of_questions[num_descriptions:]
             sums["functional"] = token_sum(backbone, *functional)

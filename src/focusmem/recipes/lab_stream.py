@@ -1,0 +1,88 @@
+"""Batches that never come again: each episode is new, on one of thousands of sites, and nothing is prepared.
+
+A memory that sees the same few hundred sites for hours learns them by heart instead of reading what was shown to it.
+"""
+
+import random
+from dataclasses import dataclass
+from functools import cached_property
+
+from focusmem.errors import ConfigError
+from focusmem.files import sha256_hex
+from focusmem.lab.tasks import COMPARISONS
+from focusmem.lab.ways import followed_ways, shown_ways
+from focusmem.recipes.lab_decisions import LabDecisions
+from focusmem.seeds import derive_seed
+from focusmem.training.batch import TrainingBatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamConfig:
+    num_episodes: int = 8
+    """New ones per batch."""
+    num_decisions: int = 6
+    """Of each episode, at most: those that memory can help with first."""
+    num_batches: int = 100_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("num_episodes", "num_decisions", "num_batches"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"StreamConfig.{name} is {getattr(self, name)}; it must be at least 1.")
+
+
+@dataclass(frozen=True)
+class LabStream:
+    """Training data by number; the source needs as many episodes as all batches together."""
+
+    source: LabDecisions
+    config: StreamConfig = StreamConfig()
+
+    def __post_init__(self) -> None:
+        needed = self.config.num_batches * self.config.num_episodes
+        if self.source.num_trajectories < needed:
+            raise ConfigError(f"A stream of {needed} episodes needs a source of as many.")
+
+    @property
+    def num_batches(self) -> int:
+        return self.config.num_batches
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal where equal numbers give equal decisions."""
+        return sha256_hex(repr((self.config, self.source.config)).encode())
+
+    def batch(self, number: int) -> TrainingBatch:
+        first = number * self.config.num_episodes
+        episodes = range(first, first + self.config.num_episodes)
+        batch = TrainingBatch.merged(self.source.decisions(episode, self._chosen(episode)) for episode in episodes)
+        drawn = self.source.drawn(batch)
+        self.source.forget()
+        return drawn
+
+    def _chosen(self, episode: int) -> tuple[int, ...]:
+        rng = random.Random(derive_seed(self.config.seed, "stream", episode))
+        useful = useful_decisions(self.source, episode)
+        order = sorted(range(len(useful)), key=lambda at: (not useful[at], rng.random()))
+        return tuple(sorted(order[: self.config.num_decisions]))
+
+
+def useful_decisions(source: LabDecisions, episode: int) -> list[bool]:
+    """For each decision, whether what a memory holds can help with it.
+
+    It can where an item in front shows the convention that the action goes by, and at the answer of a comparison,
+    whose first value has left the window by then.
+    """
+    rollout, world = source.rollout(episode), source.world
+    steps = rollout.steps
+    shown = [
+        shown_ways(world, own.steps)
+        for own in (source.bank.rollout(place) for place, _ in source.recall(rollout, 0))
+        if own.task.site_id == rollout.task.site_id
+    ]
+    known = set[str]().union(*shown)
+    is_comparison = rollout.task.kind in COMPARISONS
+    return [
+        bool(followed_ways(world, steps, at) & known) or (is_comparison and steps[at].action.name == "stop")
+        for at in range(len(steps))
+    ]

@@ -1,0 +1,164 @@
+import random
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from focusmem.bank.leakage import LeakageGuard
+from focusmem.errors import ConfigError
+from focusmem.lab.drawing import placeholder
+from focusmem.lab.policy import new_policy, train_tokenizer
+from focusmem.lab.recall import LabBank
+from focusmem.lab.split_bank import SplitBank
+from focusmem.lab.tasks import COMPARISONS
+from focusmem.lab.ways import followed_ways, shown_ways
+from focusmem.lab.world import World
+from focusmem.model.checkpoint import Checkpoint
+from focusmem.recipes.lab_decisions import LabDecisions, LabDecisionsConfig, SiteFirst
+from focusmem.recipes.lab_experiment import train_on_stream
+from focusmem.recipes.lab_memory import TEACHER, LabTraining
+from focusmem.recipes.lab_stream import LabStream, StreamConfig, useful_decisions
+from focusmem.training.config import LoopConfig
+from focusmem.training.metrics import read_metrics
+from focusmem.training.questions import DESCRIBE, Questions, problem_with
+from focusmem.training.stage import LOSS_NAMES
+
+NUM_SITES = 30
+
+
+@pytest.fixture(scope="module")
+def world():
+    return World(0)
+
+
+@pytest.fixture(scope="module")
+def policy(world):
+    torch.manual_seed(0)
+    text = {"num_hidden_layers": 1, "intermediate_size": 64}
+    vision = {"depth": 3, "intermediate_size": 32, "deepstack_visual_indexes": [0, 1]}
+    return new_policy(train_tokenizer(world, num_episodes=30), text_config=text, vision_config=vision)
+
+
+@pytest.fixture(scope="module")
+def bank(world):
+    return SplitBank(world, "m", num_sites=NUM_SITES)
+
+
+def source(world, policy, bank, **changes) -> LabDecisions:
+    told = changes.pop("told", None)
+    config = LabDecisionsConfig(**{"num_trajectories": 1000, "num_sites": NUM_SITES, "negative_share": 0.0} | changes)
+    return LabDecisions(world, policy.chat, bank, SiteFirst(bank), config, told=told)
+
+
+def test_a_bank_made_as_it_is_needed_holds_what_one_made_beforehand_holds(world, bank):
+    whole = LabBank(world, "m", num_sites=NUM_SITES, picture=placeholder)
+    for number in range(NUM_SITES):
+        own, expected = (one.places_of(f"m-{number}") for one in (bank, whole))
+        assert [bank.rollout(place) for place in own] == [whole.rollout(place) for place in expected]
+        assert [bank.trajectory(place) for place in own] == [whole.trajectory(place) for place in expected]
+    rng = random.Random(0)
+    drawn = {bank.any_place(rng) for _ in range(300)}
+    assert drawn <= {place for number in range(NUM_SITES) for place in bank.places_of(f"m-{number}")}
+    assert len({bank.rollout(place).task.site_id for place in drawn}) > 20
+    assert not bank.places_of(f"m-{NUM_SITES}")
+    assert not bank.places_of("e-0")
+
+
+def test_what_is_found_by_site_does_not_give_the_task_away(world, policy, bank):
+    """With tasks worded like the bank's there is something to leave out."""
+    data, guard = source(world, policy, bank, use="bank"), LeakageGuard()
+    num_left_out = 0
+    for number in range(60):
+        rollout = data.rollout(number)
+        found = [bank.trajectory(place) for place, _ in data.recall(rollout, 0)]
+        assert guard.screen(found, [rollout.task.task]).removed.num_removed == 0
+        own = [bank.trajectory(place) for place in bank.places_of(rollout.task.site_id)]
+        num_left_out += guard.screen(own, [rollout.task.task]).removed.num_removed
+    assert num_left_out
+
+
+def test_batches_come_by_number_and_never_again(world, policy, bank):
+    stream = StreamConfig(num_episodes=3, num_decisions=4, num_batches=20)
+    one, other = (LabStream(source(world, policy, bank), stream) for _ in range(2))
+    assert one.digest == other.digest
+    assert one.digest != LabStream(source(world, policy, bank, seed=1), stream).digest
+    batches = [one.batch(number) for number in range(3)]
+    again = other.batch(2)
+    assert again.items == batches[2].items
+    assert again.decisions == batches[2].decisions
+    assert torch.equal(again.pixels.pixels_NHWC, batches[2].pixels.pixels_NHWC)
+    asked = [{decision.prompt for decision in batch.decisions} for batch in batches]
+    assert not asked[0] & asked[1]
+    assert all(len(batch.decisions) <= 12 for batch in batches)
+    with pytest.raises(ConfigError, match="needs a source of as many"):
+        LabStream(source(world, policy, bank, num_trajectories=59), stream)
+
+
+def test_decisions_that_memory_can_help_with_come_first(world, policy, bank):
+    data = source(world, policy, bank)
+    num_useful, num_helpless = 0, 0
+    for number in range(40):
+        rollout, useful = data.rollout(number), useful_decisions(data, number)
+        steps = rollout.steps
+        own = [bank.rollout(place) for place, _ in data.recall(rollout, 0)]
+        shown = set().union(*(shown_ways(world, one.steps) for one in own if one.task.site_id == rollout.task.site_id))
+        for at, step in enumerate(steps):
+            is_answer = step.action.name == "stop" and rollout.task.kind in COMPARISONS
+            followed = followed_ways(world, steps, at)
+            assert useful[at] == (is_answer or bool(followed & shown))
+            num_helpless += bool(followed) and not useful[at]
+        num_useful += sum(useful)
+        chosen = LabStream(data, StreamConfig(num_decisions=3, num_batches=10))._chosen(number)
+        assert sum(useful[at] for at in chosen) == min(3, sum(useful))
+        assert list(chosen) == sorted(set(chosen))
+    assert num_useful > 60
+    assert num_helpless, "some ways were never shown"
+
+
+def test_the_world_answers_for_the_teacher(world, policy, bank):
+    data = source(world, policy, bank, told=Questions(TEACHER.prompts))
+    batch = LabStream(data, StreamConfig(num_episodes=4, num_decisions=8, num_batches=1)).batch(0)
+    taught = [item for item in batch.items if item.lesson]
+    assert {item.role for item in taught} == {"episodic", "working"}
+    for item in taught:
+        description = item.lesson.description
+        assert description.hidden_MD is None
+        assert policy.text_of(description.ids) == description.text
+        assert description.question == Questions(TEACHER.prompts).ask(DESCRIBE)
+        names = [
+            f"{item.role}_{name}" for name in {"episodic": ("summary", "anchor")}.get(item.role, ("state", "change"))
+        ]
+        assert len(item.lesson.functional) == 2
+        for name, pair in zip(names, item.lesson.functional, strict=True):
+            assert problem_with(name, pair.target) is None
+
+
+def test_both_stages_learn_from_a_stream(policy, tmp_path):
+    loop = LoopConfig(learning_rate=1e-3, log_every_steps=1, num_steps=2)
+    training = LabTraining(stage_a=loop, stage_b=replace(loop, num_steps=1))
+    own = {"stream": StreamConfig(num_episodes=1, num_decisions=2), "decisions": LabDecisionsConfig(num_sites=12)}
+    memory = train_on_stream(policy, "full", tmp_path / "full", training, **own)
+    assert Checkpoint.open(memory).notes["variant"] == "full"
+    losses = [line["loss"] for line in read_metrics(tmp_path / "full" / "stage-a" / "metrics.jsonl")]
+    assert len(losses) == 2
+    assert losses[0].keys() == {"action", "semantic", "functional", "total"}
+    assert losses[0].keys() - {"total"} <= set(LOSS_NAMES)
+    start = tmp_path / "full" / "stage-a" / "memory"
+    again = train_on_stream(policy, "full", tmp_path / "b", training, stage_a_memory=start, **own)
+    assert again is not None
+    first = [read_metrics(tmp_path / run / "stage-b" / "metrics.jsonl")[0]["loss"] for run in ("full", "b")]
+    assert first[1] == pytest.approx(first[0], rel=1e-4)
+    with pytest.raises(ConfigError, match="no second stage"):
+        train_on_stream(policy, "content", tmp_path / "c", training, stage_a_memory=start, **own)
+
+
+def test_time_counts_from_the_beginning(policy, tmp_path):
+    loop = LoopConfig(learning_rate=1e-3, num_steps=50)
+    late = LabTraining(stage_a=loop, stage_b=loop, max_minutes=1.0, started=time.monotonic() - 120)
+    own = {"stream": StreamConfig(num_episodes=1, num_decisions=1), "decisions": LabDecisionsConfig(num_sites=12)}
+    assert train_on_stream(policy, "action-only", tmp_path, late, **own) is None
+    assert Checkpoint.open(tmp_path / "stage-a" / "unfinished").notes["stage"] == "stage_a"
+    early = LabTraining(stage_a=loop, stage_b=loop, max_minutes=1.0)
+    assert 0.9 < early.in_time(loop).max_minutes <= 1.0
+    assert LabTraining(stage_a=loop, stage_b=loop).in_time(loop) is loop
