@@ -6,6 +6,7 @@ Nothing is stored: prompts carry placeholders for screenshots, and a batch's pix
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Protocol
 
 import numpy as np
@@ -102,12 +103,14 @@ class SiteFirst:
         task = rollout.task.task
         rng = random.Random(derive_seed(self.seed, "recall", task.task_id))
         own = list(self.bank.places_of(rollout.task.site_id))
-        others = [self.bank.any_place(rng) for _ in range(NUM_EPISODIC)]
-        places = list(dict.fromkeys([*rng.sample(own, len(own)), *others]))
-        kept = self.guard.screen([self.bank.trajectory(place) for place in places], [task]).kept
-        names = {one.trajectory_id for one in kept}
-        safe = [place for place in places if self.bank.trajectory(place).trajectory_id in names]
-        return [(place, 1.0 - 0.1 * rank) for rank, place in enumerate(safe)][:NUM_EPISODIC]
+        others = (self.bank.any_place(rng) for _ in range(_TRIES))
+        found: dict[int, float] = {}
+        for place in chain(rng.sample(own, len(own)), others):
+            if self.guard.screen([self.bank.trajectory(place)], [task]).kept:
+                found.setdefault(place, 1.0 - 0.1 * len(found))
+            if len(found) == NUM_EPISODIC:
+                break
+        return list(found.items())
 
 
 class LabDecisions:
