@@ -137,6 +137,7 @@ def train(
         ),
     ] = None,
     trajectories: Annotated[int, typer.Option(help="With --prepared: as many as were prepared.")] = 1500,
+    episodes: Annotated[int, typer.Option(help="Without --prepared: new episodes per step.")] = 8,
     steps: Annotated[int, typer.Option(help="Steps of stage A.")] = 2000,
     more_steps: Annotated[int, typer.Option(help="Steps of stage B.")] = 1000,
     rate: Annotated[float, typer.Option(help="Learning rate of stage A; half of it in stage B.")] = 2e-4,
@@ -149,12 +150,15 @@ def train(
     """focusmem lab train full --policy runs/policy/policy --out runs/memory/full
 
     Train one variant of memory in the laboratory, both stages where it has two.
+
+    A laptop-sized trial: add --device cpu --steps 2 --more-steps 2 --episodes 1 --workers 0
     """
     from dataclasses import replace
 
     from focusmem.recipes.lab_experiment import train as train_on_prepared
     from focusmem.recipes.lab_experiment import train_on_stream
     from focusmem.recipes.lab_memory import LabTraining
+    from focusmem.recipes.lab_stream import StreamConfig
     from focusmem.training.config import LoopConfig
 
     is_on_gpu = device.startswith("cuda")
@@ -166,7 +170,8 @@ def train(
     training = LabTraining(stage_a=stage_a, stage_b=stage_b, max_minutes=max_minutes)
     backbone = load_policy(policy, device)
     if prepared is None:
-        memory = train_on_stream(backbone, variant, out, training, stage_a_memory=start)
+        stream = StreamConfig(num_episodes=episodes)
+        memory = train_on_stream(backbone, variant, out, training, stream=stream, stage_a_memory=start)
     else:
         memory = train_on_prepared(
             backbone,

@@ -32,7 +32,7 @@ class Weights:
         return self._part("embedder", "card.json", f"focusmem lab embedder --out {self.folder / 'embedder'}")
 
     def memory(self, variant: str) -> Path:
-        command = f"focusmem lab train {variant} --prepared PREPARED --out RUN (it says where in RUN it is)"
+        command = f"focusmem lab train {variant} --out RUN (it says where in RUN it is)"
         return self._part(f"memory/{variant}", "checkpoint.json", command)
 
     @property

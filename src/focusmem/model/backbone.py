@@ -218,8 +218,9 @@ class Backbone(nn.Module):
             weights.update(f"{name}{tuple(tensor.shape)}".encode() + picked.numpy().tobytes())
         vocabulary = sorted(self.chat.tokenizer.get_vocab(with_added_tokens=True).items())
         weights.update(json.dumps([vocabulary, asdict(self.images)]).encode())
+        is_folder = Path(self.name).is_absolute()
         return BackboneIdentity(
-            name=self.name,
+            name=Path(self.name).name if is_folder else self.name,  # cards travel, and folders stay where they are
             architecture=hashlib.sha256(json.dumps(_sizes(self.model.config)).encode()).hexdigest(),
             weights=weights.hexdigest(),
         )

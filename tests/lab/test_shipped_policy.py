@@ -1,0 +1,70 @@
+"""What ships is what the code expects, and can do what it was trained for."""
+
+import json
+
+import pytest
+
+from focusmem.lab.embedder import load_embedder, moment_of
+from focusmem.lab.examination import ExaminationConfig, examine
+from focusmem.lab.policy import load_policy
+from focusmem.lab.recall import LabBank, LabRecall
+from focusmem.lab.rollout import is_sensible, roll_out, screenshot_of
+from focusmem.lab.shipped import SHIPPED, Weights
+from focusmem.lab.solvers import Solver
+from focusmem.lab.tasks import make_task
+from focusmem.lab.world import World
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return load_policy(Weights().policy, "cpu")
+
+
+def test_it_reads_values_off_the_screen_and_tells_of_records(policy):
+    found = examine(policy, ExaminationConfig(num_values=5, num_records=1, seed=3))
+    assert found["values_read"]["right_rate"] >= 0.8
+    assert found["fields_right"]["right_rate"] >= 0.8
+
+
+def test_its_embedder_finds_trajectories_of_the_same_site(policy):
+    world = World(0)
+    bank = LabBank(world, "e", num_sites=4)
+    recall = LabRecall.build(bank, load_embedder(policy, Weights().embedder))
+    sites = sorted({one.task.site_id for one in bank.rollouts})
+    assert len(sites) > 2
+    num_right, num_asked = 0, 0
+    for site_id in sites:
+        kind = "extreme" if world.site(site_id).family == "market" else "fact"
+        tasks = (make_task(world, site_id, kind, "evaluation", number) for number in range(20))
+        task = next(one for one in tasks if is_sensible(world, one))
+        rollout = roll_out(world, task, Solver.expert(world, task))
+        moment = moment_of(rollout, 0, lambda step: screenshot_of(world, step))
+        [hits] = recall.find([moment], [task.task], top=1)
+        num_right += bank.rollouts[bank.place_of[hits.hits[0].trajectory_id]].task.site_id == site_id
+        num_asked += 1
+    assert num_right == num_asked
+
+
+def test_it_is_as_large_as_its_card_says_and_in_shards_that_travel(policy):
+    card = json.loads((Weights().policy / "card.json").read_text())
+    assert sum(parameter.numel() for parameter in policy.model.parameters()) == card["num_parameters"]
+    assert 15e6 < card["num_parameters"] < 25e6
+    shards = sorted(Weights().policy.glob("*.safetensors"))
+    assert all(path.stat().st_size <= 15e6 for path in shards)
+    assert sum(path.stat().st_size for path in shards) <= 40e6
+    assert policy.identity().weights == json.loads((Weights().embedder / "card.json").read_text())["policy"]["weights"]
+    assert all(parameter.isfinite().all() for parameter in policy.model.parameters())
+
+
+def test_no_card_tells_of_folders_elsewhere():
+    for path in SHIPPED.rglob("*.json"):
+        if path.name == "tokenizer.json":
+            continue
+        assert not [text for text in _texts(json.loads(path.read_text())) if text.startswith(("/", "~", "."))], path
+
+
+def _texts(value):
+    if isinstance(value, str):
+        yield value
+    for own in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _texts(own)
