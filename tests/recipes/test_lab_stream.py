@@ -162,3 +162,23 @@ def test_time_counts_from_the_beginning(policy, tmp_path):
     early = LabTraining(stage_a=loop, stage_b=loop, max_minutes=1.0)
     assert 0.9 < early.in_time(loop).max_minutes <= 1.0
     assert LabTraining(stage_a=loop, stage_b=loop).in_time(loop) is loop
+
+
+def test_the_second_stage_sees_new_episodes(policy, tmp_path, monkeypatch):
+    seen = []
+
+    def noted(name, backbone, data_a, data_b, *_, **__):
+        seen.extend((data_a, data_b))
+
+    monkeypatch.setattr("focusmem.recipes.lab_experiment.train_variant", noted)
+    own = {"stream": StreamConfig(num_episodes=2), "decisions": LabDecisionsConfig(num_sites=12)}
+    for name in ("full", "readout"):
+        train_on_stream(policy, name, tmp_path, LabTraining(), **own)
+    first, second, _, without_gate = (data.source for data in seen)
+    assert not {first.rollout(number).task for number in range(6)} & {
+        second.rollout(number).task for number in range(6)
+    }
+    shares = [data.config.negative_share for data in (first, second, without_gate)]
+    assert shares == [0.0, 0.5, 0.0], "only a gate has a use for what misleads"
+    assert first.told is not None
+    assert second.told is None

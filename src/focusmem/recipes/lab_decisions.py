@@ -40,8 +40,6 @@ _TRIES = 100
 class Shelf(Protocol):
     """The trajectories that a memory may hold: a bank of a split, made beforehand or as it is needed."""
 
-    world: World
-
     def rollout(self, place: int) -> Rollout: ...
 
     def trajectory(self, place: int) -> Trajectory: ...
@@ -226,9 +224,8 @@ class LabDecisions:
         """A trajectory of another site of the same family: alike, and wrong. One per episode, so that its decisions
         share it."""
         task = rollout.task
-        if random.Random(derive_seed(self.config.seed, "misled", task.task.task_id, at)).random() >= (
-            self.config.negative_share
-        ):
+        draw = random.Random(derive_seed(self.config.seed, "misled", task.task.task_id, at)).random()
+        if draw >= self.config.negative_share:
             return None
         rng = random.Random(derive_seed(self.config.seed, "negative", task.task.task_id))
         for _ in range(_TRIES):

@@ -27,6 +27,7 @@ from focusmem.recipes.lab_need import Surprise, surprise_of
 from focusmem.recipes.lab_pictures import lab_look, see_beforehand
 from focusmem.recipes.lab_recall import StoredRecall, prepare_recall
 from focusmem.recipes.lab_stream import LabStream, StreamConfig
+from focusmem.seeds import derive_seed
 from focusmem.training.batch import TrainingBatch, TrainingItem
 from focusmem.training.lessons import LessonStore
 from focusmem.training.pathway import Look
@@ -180,12 +181,14 @@ def train_on_stream(
     needed = replace(decisions or LabDecisionsConfig(), num_trajectories=stream.num_batches * stream.num_episodes)
     bank = SplitBank(world, needed.split, num_sites=needed.num_sites)
 
-    def data(negative_share: float, told: Questions | None) -> LabStream:
-        own = replace(needed, negative_share=negative_share)
+    def data(own: LabDecisionsConfig, told: Questions | None) -> LabStream:
         return LabStream(LabDecisions(world, policy.chat, bank, SiteFirst(bank), own, told=told), stream)
 
-    data_b = data(needed.negative_share if variant(name).is_gated else 0.0, None)
-    return train_variant(name, policy, data(0.0, questions), data_b, folder, training, stage_a_memory=stage_a_memory)
+    data_a = data(replace(needed, negative_share=0.0), questions)
+    misled = needed.negative_share if variant(name).is_gated else 0.0
+    # Another seed, so that the second stage sees new episodes as well.
+    data_b = data(replace(needed, negative_share=misled, seed=derive_seed(needed.seed, "stage B")), None)
+    return train_variant(name, policy, data_a, data_b, folder, training, stage_a_memory=stage_a_memory)
 
 
 def _has_lessons(name: str, stage_a_memory: Path | None) -> bool:

@@ -18,6 +18,7 @@ from focusmem.training.threshold import area_under_curve, choose_threshold, gate
 from focusmem.training.trajectory_batches import BatchingConfig
 
 _NUM_SITES = 400
+"""Of a large split, the first ones: the probe needs some hundred episodes."""
 
 
 class OwnSite:
