@@ -178,15 +178,15 @@ def test_what_was_prepared_is_all_that_training_asks_for(policy, quick, tmp_path
         prepare(policy, None, experiment(seed=5), tmp_path / "prepared")
     with pytest.raises(ConfigError, match="other decisions"):
         train(policy, "full", experiment(seed=5), tmp_path / "prepared", tmp_path / "other", training)
-    with pytest.raises(ConfigError, match="no second stage"):
-        train(policy, "content", experiment(), tmp_path / "prepared", tmp_path / "c", training, stage_a_memory=memory)
+    with pytest.raises(CheckpointError, match="trained as the memory 'full'"):
+        train(policy, "content", experiment(), tmp_path / "prepared", tmp_path / "c", training, start=memory)
 
     for path in taught:
         path.rename(tmp_path / path.name)
     start = tmp_path / "full" / "stage-a" / "memory"
     train(
         policy, "full", experiment(), tmp_path / "prepared", tmp_path / "b", training,
-        stage_a_memory=start, sees_beforehand=True,
+        start=start, sees_beforehand=True,
     )  # fmt: skip
     first = [read_metrics(tmp_path / run / "stage-b" / "metrics.jsonl")[0]["loss"] for run in ("full", "b")]
     assert first[1] == pytest.approx(first[0], rel=1e-4), "it reads no lesson, and pictures are the same beforehand"

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from focusmem.bank.leakage import LeakageGuard
-from focusmem.errors import ConfigError
+from focusmem.errors import CheckpointError, ConfigError
 from focusmem.lab.drawing import placeholder
 from focusmem.lab.policy import new_policy, train_tokenizer
 from focusmem.lab.recall import LabBank
@@ -21,7 +22,7 @@ from focusmem.recipes.lab_memory import TEACHER, LabTraining
 from focusmem.recipes.lab_stream import LabStream, StreamConfig, useful_decisions
 from focusmem.training.config import LoopConfig
 from focusmem.training.metrics import read_metrics
-from focusmem.training.questions import DESCRIBE, Questions, problem_with
+from focusmem.training.questions import DESCRIBE, SUBTYPES, Questions, problem_with
 from focusmem.training.stage import LOSS_NAMES
 
 NUM_SITES = 30
@@ -126,11 +127,7 @@ def test_the_world_answers_for_the_teacher(world, policy, bank):
         assert description.hidden_MD is None
         assert policy.text_of(description.ids) == description.text
         assert description.question == Questions(TEACHER.prompts).ask(DESCRIBE)
-        names = [
-            f"{item.role}_{name}" for name in {"episodic": ("summary", "anchor")}.get(item.role, ("state", "change"))
-        ]
-        assert len(item.lesson.functional) == 2
-        for name, pair in zip(names, item.lesson.functional, strict=True):
+        for name, pair in zip(SUBTYPES[item.role], item.lesson.functional, strict=True):
             assert problem_with(name, pair.target) is None
 
 
@@ -145,12 +142,39 @@ def test_both_stages_learn_from_a_stream(policy, tmp_path):
     assert losses[0].keys() == {"action", "semantic", "functional", "total"}
     assert losses[0].keys() - {"total"} <= set(LOSS_NAMES)
     start = tmp_path / "full" / "stage-a" / "memory"
-    again = train_on_stream(policy, "full", tmp_path / "b", training, stage_a_memory=start, **own)
+    again = train_on_stream(policy, "full", tmp_path / "b", training, start=start, **own)
     assert again is not None
     first = [read_metrics(tmp_path / run / "stage-b" / "metrics.jsonl")[0]["loss"] for run in ("full", "b")]
     assert first[1] == pytest.approx(first[0], rel=1e-4)
-    with pytest.raises(ConfigError, match="no second stage"):
-        train_on_stream(policy, "content", tmp_path / "c", training, stage_a_memory=start, **own)
+
+
+def test_a_memory_learns_on_with_other_episodes(policy, tmp_path):
+    loop = LoopConfig(learning_rate=1e-3, log_every_steps=1, num_steps=2)
+    training = LabTraining(stage_a=loop, stage_b=replace(loop, num_steps=1))
+    stream, here = StreamConfig(num_episodes=1, num_decisions=2), LabDecisionsConfig(num_sites=12)
+
+    def learnt(name, run, start=None, seed=0):
+        own = replace(here, seed=seed)
+        memory = train_on_stream(policy, name, tmp_path / run, training, stream=stream, decisions=own, start=start)
+        return memory, Checkpoint.open(memory).notes["config"]["stage"]["start_sha256"]
+
+    first, from_nothing = learnt("action-only", "1")
+    assert from_nothing is None
+    more, began_with = learnt("action-only", "2", start=first, seed=1)
+    assert began_with == Checkpoint.open(first).weights_sha256
+    begun = torch.load(tmp_path / "2" / "stage-a" / "states" / "step-00000000" / "state.pt")["weights"]
+    stored = load_file(first / "memory.safetensors")
+    assert begun.keys() == stored.keys()
+    assert all(torch.equal(begun[name], stored[name]) for name in stored)
+    with pytest.raises(CheckpointError, match="was trained as the memory 'action-only', so 'full' cannot"):
+        learnt("full", "3", start=more)
+    content, _ = learnt("content", "4")
+    full, _ = learnt("full", "5", start=content)
+    assert not (tmp_path / "5" / "stage-a").exists()
+    _, began_with = learnt("full", "6", start=full, seed=1)
+    assert began_with == Checkpoint.open(full).weights_sha256
+    with pytest.raises(CheckpointError, match="trained as the memory 'full', so 'readout' cannot"):
+        learnt("readout", "7", start=full)
 
 
 def test_time_counts_from_the_beginning(policy, tmp_path):

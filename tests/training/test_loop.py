@@ -135,6 +135,7 @@ def test_the_folder_can_be_read_without_our_code(finished):
         "semantic_weight": 0.5,
         "functional_weight": 0.5,
         "reduction": "mean",
+        "start_sha256": None,
     }
     assert json.loads((folder / "environment.json").read_text())["seeds"] == {"training": 0}
     assert saves_in(folder) == ["step-00000014", "step-00000016"], "the last two"

@@ -129,7 +129,11 @@ def train(
     variant: Annotated[str, typer.Argument(help="action-only, semantic, functional, content, readout, full, ...")],
     out: Annotated[Path, typer.Option(help="The run's folder; a run that was stopped goes on from it.")],
     policy: PolicyOption = None,
-    start: Annotated[Path | None, typer.Option(help="A stage-A memory of the same kind to begin stage B with.")] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(help="A memory to begin with: `content`'s, to train stage B alone, or one's own, to learn on."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Without --prepared: which episodes.")] = 0,
     prepared: Annotated[
         Path | None,
         typer.Option(
@@ -155,6 +159,7 @@ def train(
     """
     from dataclasses import replace
 
+    from focusmem.recipes.lab_decisions import LabDecisionsConfig
     from focusmem.recipes.lab_experiment import train as train_on_prepared
     from focusmem.recipes.lab_experiment import train_on_stream
     from focusmem.recipes.lab_memory import LabTraining
@@ -171,7 +176,8 @@ def train(
     backbone = load_policy(policy, device)
     if prepared is None:
         stream = StreamConfig(num_episodes=episodes)
-        memory = train_on_stream(backbone, variant, out, training, stream=stream, stage_a_memory=start)
+        decisions = LabDecisionsConfig(seed=seed)
+        memory = train_on_stream(backbone, variant, out, training, stream=stream, decisions=decisions, start=start)
     else:
         memory = train_on_prepared(
             backbone,
@@ -180,7 +186,7 @@ def train(
             prepared,
             out,
             training,
-            stage_a_memory=start,
+            start=start,
             sees_beforehand=is_on_gpu,
         )
     typer.echo(

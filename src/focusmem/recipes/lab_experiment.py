@@ -22,7 +22,7 @@ from focusmem.lab.split_bank import SplitBank
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.recipes.lab_decisions import LabBatches, LabDecisions, LabDecisionsConfig, SiteFirst
-from focusmem.recipes.lab_memory import TEACHER, LabTraining, train_variant, variant
+from focusmem.recipes.lab_memory import TEACHER, LabTraining, begins_with_stage_a, train_variant, variant
 from focusmem.recipes.lab_need import Surprise, surprise_of
 from focusmem.recipes.lab_pictures import lab_look, see_beforehand
 from focusmem.recipes.lab_recall import StoredRecall, prepare_recall
@@ -127,7 +127,7 @@ def train(
     folder: Path,
     training: LabTraining,
     *,
-    stage_a_memory: Path | None = None,
+    start: Path | None = None,
     sees_beforehand: bool = False,
 ) -> Path | None:
     """Train a variant on what was prepared; the memory's folder when finished, None when the time was up.
@@ -135,7 +135,7 @@ def train(
     With `sees_beforehand` every picture is drawn and seen before training begins, and kept where the policy is (some 7
     GB of a GPU's memory for 1,500 episodes): worker processes then need not draw, which is most of their work.
     """
-    has_lessons = _has_lessons(name, stage_a_memory)
+    has_lessons = _has_lessons(name, start)
     if not (prepared / _SURPRISE).exists() or (has_lessons and not (prepared / _DONE).exists()):
         raise StorageError(f"{prepared} is not prepared, or not to the end. Run `focusmem lab prepare` first.")
     stored = _stored(prepared)
@@ -158,7 +158,7 @@ def train(
     look: Look | None = None
     if sees_beforehand:
         look = see_beforehand(policy, bank.world, plain.views(), num_workers=num_workers)
-    return train_variant(name, policy, data_a, data_b, folder, training, stage_a_memory=stage_a_memory, look=look)
+    return train_variant(name, policy, data_a, data_b, folder, training, start=start, look=look)
 
 
 def train_on_stream(
@@ -169,14 +169,14 @@ def train_on_stream(
     *,
     stream: StreamConfig | None = None,
     decisions: LabDecisionsConfig | None = None,
-    stage_a_memory: Path | None = None,
+    start: Path | None = None,
     world_seed: int = 0,
 ) -> Path | None:
     """Train a variant on episodes that never come again. Nothing is prepared: trajectories are found by their site,
     and the world answers for the teacher, whose states are worked out in each step.
     """
     stream = stream or StreamConfig()
-    questions = Questions(TEACHER.prompts) if _has_lessons(name, stage_a_memory) else None
+    questions = Questions(TEACHER.prompts) if _has_lessons(name, start) else None
     world = World(world_seed)
     needed = replace(decisions or LabDecisionsConfig(), num_trajectories=stream.num_batches * stream.num_episodes)
     bank = SplitBank(world, needed.split, num_sites=needed.num_sites)
@@ -188,14 +188,12 @@ def train_on_stream(
     misled = needed.negative_share if variant(name).is_gated else 0.0
     # Another seed, so that the second stage sees new episodes as well.
     data_b = data(replace(needed, negative_share=misled, seed=derive_seed(needed.seed, "stage B")), None)
-    return train_variant(name, policy, data_a, data_b, folder, training, stage_a_memory=stage_a_memory)
+    return train_variant(name, policy, data_a, data_b, folder, training, start=start)
 
 
-def _has_lessons(name: str, stage_a_memory: Path | None) -> bool:
+def _has_lessons(name: str, start: Path | None) -> bool:
     """Whether what the teacher says is learnt from."""
-    if stage_a_memory is not None and variant(name).stage_b is None:
-        raise ConfigError(f"'{name}' has no second stage, so there is nothing to begin with a memory of the first.")
-    return stage_a_memory is None and variant(name).stage_a.content_weight > 0
+    return begins_with_stage_a(name, start) and variant(name).stage_a.content_weight > 0
 
 
 def _bank(config: ExperimentConfig, num_workers: int) -> LabBank:

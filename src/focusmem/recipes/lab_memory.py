@@ -156,30 +156,46 @@ def train_variant(
     folder: Path,
     training: LabTraining | None = None,
     *,
-    stage_a_memory: Path | None = None,
+    start: Path | None = None,
     look: Look | None = None,
 ) -> Path | None:
     """Both stages of a variant, going on where a run was stopped; the trained memory's folder when finished.
 
-    `stage_a_memory` is a stage-A memory that another variant left, where this one would be the same. `look` knows the
-    pictures of batches that bring none.
+    `start` is a memory to begin the last stage with: one that the variant itself left, to learn on; or, where there are
+    two stages, one that stage A left for any variant whose first stage is the same. `look` knows the pictures of
+    batches that bring none.
     """
     chosen, training = variant(name), training or LabTraining()
     look = lab_look(backbone) if look is None else look
-    if stage_a_memory is None:
+    if start is not None:
+        _check_start(start, name)
+    if begins_with_stage_a(name, start):
         result = train_stage_a(
             MemoryPolicy(backbone, chosen.memory), data_a, folder / "stage-a",
-            stage=chosen.stage_a, loop=training.in_time(training.stage_a), look=look,
+            start=start, stage=chosen.stage_a, loop=training.in_time(training.stage_a), look=look,
         )  # fmt: skip
-        stage_a_memory = result.memory
-    if stage_a_memory is None or chosen.stage_b is None:
-        return _signed(stage_a_memory, name)
+        start = result.memory
+    if start is None or chosen.stage_b is None:
+        return _signed(start, name)
     assert data_b is not None, "a variant with a second stage needs its data"
     result = train_stage_b(
         MemoryPolicy(backbone, chosen.memory), data_b, folder / "stage-b",
-        start=stage_a_memory, stage=chosen.stage_b, loop=training.in_time(training.stage_b), look=look,
+        start=start, stage=chosen.stage_b, loop=training.in_time(training.stage_b), look=look,
     )  # fmt: skip
     return _signed(result.memory, name)
+
+
+def begins_with_stage_a(name: str, start: Path | None) -> bool:
+    """Whether the first stage is trained: it is left out where the second begins with a memory that is there."""
+    return start is None or variant(name).stage_b is None
+
+
+def _check_start(start: Path, name: str) -> None:
+    """What one variant has trained is not another's beginning, but for what stage A leaves for all alike."""
+    trained_as = Checkpoint.open(start).notes.get(_VARIANT, name)
+    shared = {other for other, own in VARIANTS.items() if own.stage_b is None and own.stage_a == variant(name).stage_a}
+    if trained_as != name and not (variant(name).stage_b is not None and trained_as in shared):
+        raise CheckpointError(f"{start} was trained as the memory '{trained_as}', so '{name}' cannot begin with it.")
 
 
 def _signed(memory: Path | None, name: str) -> Path | None:

@@ -11,7 +11,8 @@ from typing import Any, get_args
 
 import torch
 
-from focusmem.errors import ConfigError
+from focusmem.errors import CheckpointError, ConfigError
+from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.injection import Place
 from focusmem.model.policy import MemoryPolicy
 from focusmem.training.batch import TrainingData
@@ -54,6 +55,8 @@ class StageAConfig:
 @dataclass(frozen=True)
 class StageA:
     config: StageAConfig = StageAConfig()
+    start_sha256: str | None = None
+    """Of the weights it began with, where it did not begin afresh."""
     name = "stage_a"
     trained_parts = ("encoder", "compressor")
 
@@ -76,7 +79,7 @@ class StageA:
         return frozenset({"semantic", "functional"} if self.config.reduction == "sum" else ())
 
     def settings(self) -> dict[str, Any]:
-        return asdict(self.config)
+        return asdict(self.config) | {"start_sha256": self.start_sha256}
 
     def losses(
         self,
@@ -117,15 +120,29 @@ def train_stage_a(
     data: TrainingData,
     folder: Path,
     *,
+    start: Path | None = None,
     stage: StageAConfig | None = None,
     loop: LoopConfig | None = None,
     look: Look | None = None,
 ) -> TrainingResult:
-    """Train a fresh memory in `folder`, or go on there where an earlier run was stopped."""
+    """Train a fresh memory in `folder`, or go on there where an earlier run was stopped.
+
+    With `start`, a memory that stage A left learns on instead, under a schedule of its own.
+    """
+    start_sha256 = None
+    if start is not None:
+        stored = Checkpoint.open(start)
+        if stored.notes.get("stage") != StageA.name:
+            raise CheckpointError(
+                f"Stage A can go on with a memory of its own, but {start} was left by "
+                f"'{stored.notes.get('stage', 'something else')}'. Give the `memory` folder of a stage A run."
+            )
+        stored.load_into(policy)
+        start_sha256 = stored.weights_sha256
     return train(
         policy,
         data,
-        StageA(stage or StageAConfig()),
+        StageA(stage or StageAConfig(), start_sha256),
         loop or LoopConfig(learning_rate=LEARNING_RATE),
         folder,
         look=look,

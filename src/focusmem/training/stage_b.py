@@ -150,15 +150,19 @@ def train_stage_b(
     loop: LoopConfig | None = None,
     look: Look | None = None,
 ) -> TrainingResult:
-    """Train on from the memory that stage A left in `start`; or go on in `folder` where an earlier run was stopped."""
+    """Train on from the memory that stage A left in `start`; or go on in `folder` where an earlier run was stopped.
+
+    A memory that stage B left learns on, under a schedule of its own.
+    """
     stored = Checkpoint.open(start)
-    if stored.notes.get("stage") != StageA.name:
+    left_by = stored.notes.get("stage")
+    if left_by not in (StageA.name, StageB.name):
         raise CheckpointError(
-            f"Stage B begins with a memory from stage A, but {start} was left by "
-            f"'{stored.notes.get('stage', 'something else')}'. Give the `memory` folder of a stage A run."
+            f"Stage B begins with a memory from stage A, or with one of its own, but {start} was left by "
+            f"'{left_by or 'something else'}'. Give the `memory` folder of a run."
         )
     # Stage A reads no state, so its memory serves whatever state is read now.
-    stored.load_into(policy, may_differ=("state_source", "state_layer"))
+    stored.load_into(policy, may_differ=("state_source", "state_layer") if left_by == StageA.name else ())
     return train(
         policy,
         data,
