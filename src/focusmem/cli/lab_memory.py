@@ -1,4 +1,4 @@
-"""`focusmem lab embedder|bank|prepare|train|gate`: memory that learns in the small offline world."""
+"""`focusmem lab embedder|bank|prepare|train|gate|benefit`: memory that learns in the small offline world."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -238,6 +238,42 @@ def gate(
             f"sites, {figures['right_passage']:.1%} of right and {figures['misleading_passage']:.1%} of misleading "
             "blocks pass on evaluation sites."
         )
+
+
+@app.command()
+def benefit(
+    memory: Annotated[str, typer.Argument(help="Which variant the checkpoint is: action-only, content, full, ...")],
+    checkpoint: Annotated[Path, typer.Option(help="The trained memory's folder.")],
+    policy: PolicyOption = None,
+    split: Annotated[str, typer.Option(help="Sites: v (validation), e (evaluation), or m (trained on).")] = "v",
+    episodes: Annotated[int, typer.Option(help="Expert episodes whose decisions are asked about.")] = 60,
+    device: DeviceOption = "cuda",
+    workers: Annotated[int, typer.Option(help="Processes that draw batches.")] = 6,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+) -> None:
+    """focusmem lab benefit full --checkpoint runs/memory/full/stage-b/memory
+
+    How likely the expert's actions are with a memory and without it, on sites never trained on; nothing is played.
+
+    A laptop-sized trial: add --device cpu --episodes 4 --workers 0
+    """
+    from focusmem.recipes.lab_benefit import measure_benefit
+
+    figures = measure_benefit(
+        load_policy(policy, device), checkpoint, memory, split=split, num_episodes=episodes, num_workers=workers
+    )
+    if json:
+        print_json(figures)
+        return
+    for group, words in (("useful", "an item in front can help with"), ("others", "it cannot")):
+        own = figures[group]
+        if not own["num_decisions"]:
+            continue
+        parts = [
+            f"{way} {one['mean_nats']:.2f} nats, {one['likely_rate']:.1%} likely"
+            for way, one in (("alone", own["alone"]), ("with memory", own["with_memory"]))
+        ]
+        typer.echo(f"{own['num_decisions']} decisions that {words}: {'; '.join(parts)}.")
 
 
 def _experiment(num_trajectories: int) -> "ExperimentConfig":

@@ -1,0 +1,115 @@
+"""What a memory is worth, decision by decision: how likely the expert's action is with it and without it.
+
+No episode is played, so it takes seconds where closed loop takes minutes, and it tells apart what a memory could know
+from what it could not.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from focusmem.intervals import grouped_interval
+from focusmem.lab.split_bank import SplitBank
+from focusmem.lab.world import World
+from focusmem.model.backbone import Backbone
+from focusmem.model.inputs import Row
+from focusmem.model.policy import Memory, MemoryPolicy
+from focusmem.progress import Progress
+from focusmem.recipes.lab_decisions import LabDecisions, LabDecisionsConfig, SiteFirst
+from focusmem.recipes.lab_memory import Variant, load_memory, variant
+from focusmem.recipes.lab_pictures import lab_look
+from focusmem.recipes.lab_stream import LabStream, StreamConfig, useful_decisions
+from focusmem.training.loader import prepared_batches
+from focusmem.training.pathway import EmbeddedShare, EncodedShare, embed, shared_blocks, target_hidden
+from focusmem.training.prepared import Needs, Prepared, Preparer
+from focusmem.training.stage_b import StageB
+
+_EPISODES_AT_ONCE = 4
+_MAX_TOKENS = 65_536
+_EVEN_CHANCE = 0.5
+
+
+@torch.no_grad()
+def measure_benefit(
+    policy: Backbone,
+    checkpoint: Path,
+    name: str,
+    *,
+    split: str = "v",
+    num_episodes: int = 60,
+    seed: int = 1,
+    num_workers: int = 0,
+    world_seed: int = 0,
+) -> dict[str, Any]:
+    """Minus the logarithm of the chance of each action, with the memory and without, on a split's sites.
+
+    Told apart are decisions that an item in front can help with and the others; see `useful_decisions`.
+    """
+    memory, chosen = load_memory(policy, checkpoint, name), variant(name)
+    world = World(world_seed)
+    bank = SplitBank(world, split)
+    num_batches = -(-num_episodes // _EPISODES_AT_ONCE)
+    config = LabDecisionsConfig(
+        split=split, num_trajectories=num_batches * _EPISODES_AT_ONCE, negative_share=0.0, seed=seed
+    )
+    source = LabDecisions(world, policy.chat, bank, SiteFirst(bank), config)
+    every = StreamConfig(num_episodes=_EPISODES_AT_ONCE, num_decisions=100, num_batches=num_batches)
+    look = lab_look(policy)
+    found: dict[str, list[list[tuple[float, float]]]] = {"useful": [], "others": []}
+    batches = prepared_batches(
+        LabStream(source, every), Preparer(memory, Needs()), range(num_batches), num_workers=num_workers
+    )
+    with Progress("benefit", total=num_batches) as line:
+        for number, ([share], _) in enumerate(batches):
+            rows = embed(memory, share, look)
+            alone = _nats(policy, rows.decisions)
+            helped = _nats(policy, memory.inject(rows.decisions, _remembered(memory, chosen, share, rows)))
+            pairs = iter(zip(alone, helped, strict=True))
+            first = number * _EPISODES_AT_ONCE
+            for episode in range(first, first + _EPISODES_AT_ONCE):
+                useful = [(is_useful, next(pairs)) for is_useful in useful_decisions(source, episode)]
+                found["useful"].append([pair for is_useful, pair in useful if is_useful])
+                found["others"].append([pair for is_useful, pair in useful if not is_useful])
+            line.step()
+    return {"memory": name, "split": split, **{group: _summary(episodes) for group, episodes in found.items()}}
+
+
+def _remembered(memory: MemoryPolicy, chosen: Variant, share: Prepared, rows: EmbeddedShare) -> Memory | None:
+    """What stands in front of each decision, as when acting."""
+    if chosen.stage_b is not None:
+        return StageB(chosen.stage_b).remember(memory, share, rows, max_tokens=_MAX_TOKENS)[0]
+    if not rows.items:
+        return None
+    encoded = EncodedShare.of(memory, rows.items, max_tokens=_MAX_TOKENS)
+    return shared_blocks(encoded.fixed_blocks(memory, share.roles), share.item_of_use, share.places)
+
+
+def _nats(policy: Backbone, rows: Sequence[Row]) -> list[float]:
+    """Of each row's reply."""
+    found = []
+    for row, hidden_MD in zip(rows, target_hidden(policy, rows, max_tokens=_MAX_TOKENS), strict=True):
+        ids_M = torch.tensor(row.target_ids, device=policy.device)
+        found.append(F.cross_entropy(policy.logits(hidden_MD).float(), ids_M, reduction="sum").item())
+    return found
+
+
+def _summary(episodes: Sequence[Sequence[tuple[float, float]]]) -> dict[str, Any]:
+    pairs = [pair for own in episodes for pair in own]
+    figures: dict[str, Any] = {"num_decisions": len(pairs)}
+    for place, way in enumerate(("alone", "with_memory")):
+        likely = [[_is_likely(pair[place]) for pair in own] for own in episodes if own]
+        figures[way] = {
+            "mean_nats": sum(pair[place] for pair in pairs) / len(pairs) if pairs else None,
+            "likely_rate": sum(map(sum, likely)) / len(pairs) if pairs else None,
+            "likely_interval": list(grouped_interval(likely)) if pairs else None,
+        }
+    return figures
+
+
+def _is_likely(nats: float) -> bool:
+    """Whether the action has more than an even chance, so that a greedy policy is sure to take it."""
+    return math.exp(-nats) > _EVEN_CHANCE

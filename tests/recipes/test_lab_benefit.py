@@ -1,0 +1,72 @@
+import pytest
+import torch
+
+from focusmem.errors import CheckpointError
+from focusmem.lab.policy import new_policy, train_tokenizer
+from focusmem.lab.split_bank import SplitBank
+from focusmem.lab.world import World
+from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.policy import MemoryPolicy
+from focusmem.recipes.lab_benefit import measure_benefit
+from focusmem.recipes.lab_decisions import LabDecisions, LabDecisionsConfig, SiteFirst
+from focusmem.recipes.lab_memory import LAB_MEMORY
+from focusmem.recipes.lab_need import surprise_of
+from focusmem.recipes.lab_stream import useful_decisions
+from toys import shake
+
+
+@pytest.fixture(scope="module")
+def world():
+    return World(0)
+
+
+@pytest.fixture(scope="module")
+def policy(world):
+    torch.manual_seed(0)
+    text = {"num_hidden_layers": 1, "intermediate_size": 64}
+    vision = {"depth": 3, "intermediate_size": 32, "deepstack_visual_indexes": [0, 1]}
+    return new_policy(train_tokenizer(world, num_episodes=30), text_config=text, vision_config=vision)
+
+
+def stored(policy, folder, *, name, stage):
+    torch.manual_seed(1)
+    memory = MemoryPolicy(policy, LAB_MEMORY)
+    shake(memory)
+    Checkpoint.save(memory, folder, notes={"stage": stage, "variant": name})
+    return folder
+
+
+def test_alone_is_what_the_policy_alone_would_do_and_memory_changes_it(world, policy, tmp_path):
+    figures = measure_benefit(
+        policy, stored(policy, tmp_path / "a", name="content", stage="stage_a"), "content", num_episodes=4
+    )
+    bank = SplitBank(world, "v")
+    config = LabDecisionsConfig(split="v", num_trajectories=4, negative_share=0.0, seed=1)
+    source = LabDecisions(world, policy.chat, bank, SiteFirst(bank), config)
+    nats = surprise_of(policy, source).nats
+    useful = [useful_decisions(source, number) for number in range(4)]
+    for group, wanted in (("useful", True), ("others", False)):
+        own = [
+            value
+            for values, flags in zip(nats, useful, strict=True)
+            for value, flag in zip(values, flags, strict=True)
+            if flag == wanted
+        ]
+        assert figures[group]["num_decisions"] == len(own) > 0
+        assert figures[group]["alone"]["mean_nats"] == pytest.approx(sum(own) / len(own), rel=1e-3)
+        assert figures[group]["with_memory"]["mean_nats"] != pytest.approx(sum(own) / len(own), rel=1e-3)
+        low, high = figures[group]["alone"]["likely_interval"]
+        assert low <= figures[group]["alone"]["likely_rate"] <= high
+
+
+def test_a_shut_gate_leaves_the_policy_alone(policy, tmp_path):
+    """And one variant's figures are not another's."""
+    folder = stored(policy, tmp_path / "b", name="full", stage="stage_b")
+    Checkpoint.open(folder).with_threshold(1 - 1e-6)
+    figures = measure_benefit(policy, folder, "full", num_episodes=4)
+    for group in ("useful", "others"):
+        assert figures[group]["with_memory"]["mean_nats"] == pytest.approx(
+            figures[group]["alone"]["mean_nats"], rel=1e-5
+        )
+    with pytest.raises(CheckpointError, match="left by 'stage_b'"):
+        measure_benefit(policy, folder, "content", num_episodes=4)
