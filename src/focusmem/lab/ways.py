@@ -8,6 +8,7 @@ from focusmem.lab.rollout import RolloutStep
 from focusmem.lab.tasks import LabTask
 from focusmem.lab.world import World
 
+_ENTRY = ("entry", "number")
 _FACT_OF_NAME = {name.lower(): fact for fact, name in FACT_NAMES.items()}
 
 
@@ -26,29 +27,43 @@ def shown_ways(world: World, steps: Sequence[RolloutStep]) -> set[str]:
 
 
 def followed_ways(world: World, steps: Sequence[RolloutStep], at: int) -> set[str]:
-    """The conventions that the action of a step goes by: told by the action itself, or by the page it leads to."""
+    """The conventions that the action of a step goes by: told by the action itself, or by a part of an entry that it
+    leads to. An entry itself is opened in the same way on every site."""
+    followed = _told_by_action(world, steps[at])
     led_to = steps[at + 1 : at + 2]
-    is_elsewhere = bool(led_to) and led_to[0].path != steps[at].path
-    return _shown_at(world, steps[at]) | (_shown_at(world, led_to[0]) if is_elsewhere else set())
+    if led_to and len(Address.parse(led_to[0].path).parts) > len(_ENTRY) and led_to[0].path != steps[at].path:
+        followed |= _told_by_page(world, led_to[0]) - _told_by_page(world, steps[at])
+    return followed
 
 
 def _shown_at(world: World, step: RolloutStep) -> set[str]:
+    return _told_by_action(world, step) | _told_by_page(world, step)
+
+
+def _told_by_action(world: World, step: RolloutStep) -> set[str]:
     address = Address.parse(step.path)
     site = world.site(address.site_id)
     own, action = site.conventions, step.action
     clicked = action.arguments.description if action.name == "click" else None
-    shown = {name for name in ("dialog", "edition") if clicked and clicked == getattr(own, name)}
+    told = {name for name in ("dialog", "edition") if clicked and clicked == getattr(own, name)}
     if action.name == "type" and site.found_by(action.arguments.text):
-        shown.add("query")
+        told.add("query")
+    if address.parts[:1] == ("kind",) and clicked == own.menu:
+        told.add("menu")
+    return told
+
+
+def _told_by_page(world: World, step: RolloutStep) -> set[str]:
+    address = Address.parse(step.path)
+    site = world.site(address.site_id)
+    own = site.conventions
     match address.parts:
-        case ("kind", _) if clicked == own.menu:
-            shown.add("menu")
         case ("entry", _) if own.edition is None:
-            shown |= {name for name in ("offer", "picture") if getattr(own, name) is None}
+            return {name for name in ("offer", "picture") if getattr(own, name) is None}
         case ("entry", _, "edition", label) if label == own.edition:
-            shown |= {"picture"} if own.picture is None else set()
+            return {"picture"} if own.picture is None else set()
         case ("entry", _, "picture"):
-            shown.add("picture")
+            return {"picture"}
         case ("entry", _, "part", _):
-            shown |= {site.group_of(_FACT_OF_NAME[name]) for name in facts_seen(world, step)}
-    return shown
+            return {site.group_of(_FACT_OF_NAME[name]) for name in facts_seen(world, step)}
+    return set()

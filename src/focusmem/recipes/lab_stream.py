@@ -20,7 +20,7 @@ from focusmem.training.batch import TrainingBatch
 class StreamConfig:
     num_episodes: int = 8
     """New ones per batch."""
-    num_decisions: int = 6
+    num_decisions: int = 4
     """Of each episode, at most: those that memory can help with first."""
     num_batches: int = 100_000
     seed: int = 0
