@@ -93,7 +93,7 @@ def test_batches_come_by_number_and_never_again(world, policy, bank):
     assert not asked[0] & asked[1]
     assert all(len(batch.decisions) <= 12 for batch in batches)
     with pytest.raises(ConfigError, match="needs a source of as many"):
-        LabStream(source(world, policy, bank, num_trajectories=59), stream)
+        LabStream(source(world, policy, bank, num_trajectories=179), stream)
 
 
 def test_decisions_that_memory_can_help_with_come_first(world, policy, bank):
@@ -110,11 +110,24 @@ def test_decisions_that_memory_can_help_with_come_first(world, policy, bank):
             assert useful[at] == (is_answer or bool(followed & shown))
             num_helpless += bool(followed) and not useful[at]
         num_useful += sum(useful)
-        chosen = LabStream(data, StreamConfig(num_decisions=3, num_batches=10))._chosen(number)
+        _, chosen = LabStream(data, StreamConfig(num_decisions=3, num_batches=10))._chosen(number)
         assert sum(useful[at] for at in chosen) == min(3, sum(useful))
         assert list(chosen) == sorted(set(chosen))
     assert num_useful > 60
     assert num_helpless, "some ways were never shown"
+
+
+def test_episodes_that_memory_can_help_with_are_preferred(world, policy):
+    data = source(world, policy, SplitBank(world, "m", num_sites=200), num_sites=200)
+    stream = LabStream(data, StreamConfig(num_episodes=4, num_tries=3, num_batches=12))
+    chosen = [stream.episodes(number) for number in range(12)]
+    helped = [[any(useful_decisions(data, episode)) for episode in own] for own in chosen]
+    places = [range(12 * number + 3 * place, 12 * number + 3 * place + 3) for number in range(12) for place in range(4)]
+    for place, episode in zip(places, (episode for own in chosen for episode in own), strict=True):
+        assert episode in place
+    firsts, last = [flag for own in helped for flag in own[:3]], [own[3] for own in helped]
+    assert sum(firsts) / len(firsts) > sum(last) / len(last), "the last place takes what comes"
+    assert [own[3] for own in chosen] == [12 * number + 9 for number in range(12)]
 
 
 def test_the_world_answers_for_the_teacher(world, policy, bank):

@@ -57,7 +57,7 @@ def measure_benefit(
         split=split, num_trajectories=num_batches * _EPISODES_AT_ONCE, negative_share=0.0, seed=seed
     )
     source = LabDecisions(world, policy.chat, bank, SiteFirst(bank), config)
-    every = StreamConfig(num_episodes=_EPISODES_AT_ONCE, num_decisions=100, num_batches=num_batches)
+    every = StreamConfig(num_episodes=_EPISODES_AT_ONCE, num_decisions=100, num_tries=1, num_batches=num_batches)
     look = lab_look(policy)
     found: dict[str, list[list[tuple[float, float]]]] = {"useful": [], "others": []}
     batches = prepared_batches(

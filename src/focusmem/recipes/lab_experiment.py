@@ -178,7 +178,7 @@ def train_on_stream(
     stream = stream or StreamConfig()
     questions = Questions(TEACHER.prompts) if _has_lessons(name, start) else None
     world = World(world_seed)
-    needed = replace(decisions or LabDecisionsConfig(), num_trajectories=stream.num_batches * stream.num_episodes)
+    needed = replace(decisions or LabDecisionsConfig(), num_trajectories=stream.num_needed)
     bank = SplitBank(world, needed.split, num_sites=needed.num_sites)
 
     def data(own: LabDecisionsConfig, told: Questions | None) -> LabStream:

@@ -22,11 +22,19 @@ class StreamConfig:
     """New ones per batch."""
     num_decisions: int = 4
     """Of each episode, at most: those that memory can help with first."""
+    num_tries: int = 3
+    """Episodes that are looked at for each place in a batch, until one has a decision that memory can help with. The
+    last place of a batch takes the first it gets: a memory must also do no harm."""
     num_batches: int = 100_000
     seed: int = 0
 
+    @property
+    def num_needed(self) -> int:
+        """Episodes that all batches together may look at."""
+        return self.num_batches * self.num_episodes * self.num_tries
+
     def __post_init__(self) -> None:
-        for name in ("num_episodes", "num_decisions", "num_batches"):
+        for name in ("num_episodes", "num_decisions", "num_tries", "num_batches"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"StreamConfig.{name} is {getattr(self, name)}; it must be at least 1.")
 
@@ -39,9 +47,8 @@ class LabStream:
     config: StreamConfig = StreamConfig()
 
     def __post_init__(self) -> None:
-        needed = self.config.num_batches * self.config.num_episodes
-        if self.source.num_trajectories < needed:
-            raise ConfigError(f"A stream of {needed} episodes needs a source of as many.")
+        if self.source.num_trajectories < self.config.num_needed:
+            raise ConfigError(f"A stream of {self.config.num_needed} episodes needs a source of as many.")
 
     @property
     def num_batches(self) -> int:
@@ -53,18 +60,29 @@ class LabStream:
         return sha256_hex(repr((self.config, self.source.config)).encode())
 
     def batch(self, number: int) -> TrainingBatch:
-        first = number * self.config.num_episodes
-        episodes = range(first, first + self.config.num_episodes)
-        batch = TrainingBatch.merged(self.source.decisions(episode, self._chosen(episode)) for episode in episodes)
+        batch = TrainingBatch.merged(self.source.decisions(*self._chosen(episode)) for episode in self.episodes(number))
         drawn = self.source.drawn(batch)
         self.source.forget()
         return drawn
 
-    def _chosen(self, episode: int) -> tuple[int, ...]:
+    def episodes(self, number: int) -> list[int]:
+        """Those that a batch is made of."""
+        first = number * self.config.num_episodes
+        return [self._episode(place) for place in range(first, first + self.config.num_episodes)]
+
+    def _episode(self, place: int) -> int:
+        start = place * self.config.num_tries
+        tries = range(start, start + self.config.num_tries)
+        is_last = (place + 1) % self.config.num_episodes == 0
+        helped = (episode for episode in tries if is_last or any(useful_decisions(self.source, episode)))
+        return next(helped, tries[-1])
+
+    def _chosen(self, episode: int) -> tuple[int, tuple[int, ...]]:
+        """An episode, and those of its decisions that are learnt from."""
         rng = random.Random(derive_seed(self.config.seed, "stream", episode))
         useful = useful_decisions(self.source, episode)
         order = sorted(range(len(useful)), key=lambda at: (not useful[at], rng.random()))
-        return tuple(sorted(order[: self.config.num_decisions]))
+        return episode, tuple(sorted(order[: self.config.num_decisions]))
 
 
 def useful_decisions(source: LabDecisions, episode: int) -> list[bool]:
