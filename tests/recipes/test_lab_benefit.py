@@ -2,9 +2,7 @@ import pytest
 import torch
 
 from focusmem.errors import CheckpointError
-from focusmem.lab.policy import new_policy, train_tokenizer
 from focusmem.lab.split_bank import SplitBank
-from focusmem.lab.world import World
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.policy import MemoryPolicy
 from focusmem.recipes.lab_benefit import measure_benefit
@@ -13,19 +11,6 @@ from focusmem.recipes.lab_memory import LAB_MEMORY
 from focusmem.recipes.lab_need import surprise_of
 from focusmem.recipes.lab_stream import useful_decisions
 from toys import shake
-
-
-@pytest.fixture(scope="module")
-def world():
-    return World(0)
-
-
-@pytest.fixture(scope="module")
-def policy(world):
-    torch.manual_seed(0)
-    text = {"num_hidden_layers": 1, "intermediate_size": 64}
-    vision = {"depth": 3, "intermediate_size": 32, "deepstack_visual_indexes": [0, 1]}
-    return new_policy(train_tokenizer(world, num_episodes=30), text_config=text, vision_config=vision)
 
 
 def stored(policy, folder, *, name, stage):

@@ -9,10 +9,8 @@ from focusmem.errors import CheckpointError, ConfigError, StorageError
 from focusmem.lab.corpus import Corpus
 from focusmem.lab.drawing import placeholder
 from focusmem.lab.embedder import READING
-from focusmem.lab.policy import new_policy, train_tokenizer
 from focusmem.lab.recall import LabBank
 from focusmem.lab.rollout import screenshot_of
-from focusmem.lab.world import World
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.compressor import CompressorConfig
 from focusmem.model.config import MemoryConfig
@@ -31,19 +29,6 @@ from focusmem.training.metrics import read_metrics
 from focusmem.training.trajectory_batches import BatchingConfig
 
 SMALL = MemoryConfig(lora=LoraConfig(rank=2), compressor=CompressorConfig(num_tokens=4, num_heads=2, num_refinements=1))
-
-
-@pytest.fixture(scope="module")
-def world():
-    return World(0)
-
-
-@pytest.fixture(scope="module")
-def policy(world):
-    torch.manual_seed(0)
-    text = {"num_hidden_layers": 1, "intermediate_size": 64}
-    vision = {"depth": 3, "intermediate_size": 32, "deepstack_visual_indexes": [0, 1]}
-    return new_policy(train_tokenizer(world, num_episodes=30), text_config=text, vision_config=vision)
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,10 @@ from safetensors.torch import load_file
 from focusmem.bank.leakage import LeakageGuard
 from focusmem.errors import CheckpointError, ConfigError
 from focusmem.lab.drawing import placeholder
-from focusmem.lab.policy import new_policy, train_tokenizer
 from focusmem.lab.recall import LabBank
 from focusmem.lab.split_bank import SplitBank
 from focusmem.lab.tasks import COMPARISONS
 from focusmem.lab.ways import followed_ways, shown_ways
-from focusmem.lab.world import World
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.recipes.lab_decisions import LabDecisions, LabDecisionsConfig, SiteFirst
 from focusmem.recipes.lab_experiment import train_on_stream
@@ -26,19 +24,6 @@ from focusmem.training.questions import DESCRIBE, SUBTYPES, Questions, problem_w
 from focusmem.training.stage import LOSS_NAMES
 
 NUM_SITES = 30
-
-
-@pytest.fixture(scope="module")
-def world():
-    return World(0)
-
-
-@pytest.fixture(scope="module")
-def policy(world):
-    torch.manual_seed(0)
-    text = {"num_hidden_layers": 1, "intermediate_size": 64}
-    vision = {"depth": 3, "intermediate_size": 32, "deepstack_visual_indexes": [0, 1]}
-    return new_policy(train_tokenizer(world, num_episodes=30), text_config=text, vision_config=vision)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ from focusmem.lab.rollout import RolloutStep
 from focusmem.lab.tasks import LabTask
 from focusmem.lab.world import World
 
-_ENTRY = ("entry", "number")
 _FACT_OF_NAME = {name.lower(): fact for fact, name in FACT_NAMES.items()}
 
 
@@ -31,8 +30,10 @@ def followed_ways(world: World, steps: Sequence[RolloutStep], at: int) -> set[st
     leads to. An entry itself is opened in the same way on every site."""
     followed = _told_by_action(world, steps[at])
     led_to = steps[at + 1 : at + 2]
-    if led_to and len(Address.parse(led_to[0].path).parts) > len(_ENTRY) and led_to[0].path != steps[at].path:
-        followed |= _told_by_page(world, led_to[0]) - _told_by_page(world, steps[at])
+    if led_to and led_to[0].path != steps[at].path:
+        match Address.parse(led_to[0].path).parts:
+            case ("entry", _, _, *_):
+                followed |= _told_by_page(world, led_to[0]) - _told_by_page(world, steps[at])
     return followed
 
 

@@ -1,7 +1,7 @@
 """What a memory is worth, decision by decision: how likely the expert's action is with it and without it.
 
-No episode is played, so it takes seconds where closed loop takes minutes, and it tells apart what a memory could know
-from what it could not.
+No episode is played, so it is far quicker than closed loop, and it tells apart what a memory could know from what it
+could not.
 """
 
 import math
@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn import functional as F
 
 from focusmem.intervals import grouped_interval
 from focusmem.lab.split_bank import SplitBank
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
-from focusmem.model.inputs import Row
 from focusmem.model.policy import Memory, MemoryPolicy
 from focusmem.progress import Progress
 from focusmem.recipes.lab_decisions import LabDecisions, LabDecisionsConfig, SiteFirst
@@ -24,7 +22,7 @@ from focusmem.recipes.lab_memory import Variant, load_memory, variant
 from focusmem.recipes.lab_pictures import lab_look
 from focusmem.recipes.lab_stream import LabStream, StreamConfig, useful_decisions
 from focusmem.training.loader import prepared_batches
-from focusmem.training.pathway import EmbeddedShare, EncodedShare, embed, shared_blocks, target_hidden
+from focusmem.training.pathway import EmbeddedShare, EncodedShare, embed, reply_nats, shared_blocks
 from focusmem.training.prepared import Needs, Prepared, Preparer
 from focusmem.training.stage_b import StageB
 
@@ -66,8 +64,9 @@ def measure_benefit(
     with Progress("benefit", total=num_batches) as line:
         for number, ([share], _) in enumerate(batches):
             rows = embed(memory, share, look)
-            alone = _nats(policy, rows.decisions)
-            helped = _nats(policy, memory.inject(rows.decisions, _remembered(memory, chosen, share, rows)))
+            alone = reply_nats(policy, rows.decisions, max_tokens=_MAX_TOKENS)
+            injected = memory.inject(rows.decisions, _remembered(memory, chosen, share, rows))
+            helped = reply_nats(policy, injected, max_tokens=_MAX_TOKENS)
             pairs = iter(zip(alone, helped, strict=True))
             first = number * _EPISODES_AT_ONCE
             for episode in range(first, first + _EPISODES_AT_ONCE):
@@ -86,15 +85,6 @@ def _remembered(memory: MemoryPolicy, chosen: Variant, share: Prepared, rows: Em
         return None
     encoded = EncodedShare.of(memory, rows.items, max_tokens=_MAX_TOKENS)
     return shared_blocks(encoded.fixed_blocks(memory, share.roles), share.item_of_use, share.places)
-
-
-def _nats(policy: Backbone, rows: Sequence[Row]) -> list[float]:
-    """Of each row's reply."""
-    found = []
-    for row, hidden_MD in zip(rows, target_hidden(policy, rows, max_tokens=_MAX_TOKENS), strict=True):
-        ids_M = torch.tensor(row.target_ids, device=policy.device)
-        found.append(F.cross_entropy(policy.logits(hidden_MD).float(), ids_M, reduction="sum").item())
-    return found
 
 
 def _summary(episodes: Sequence[Sequence[tuple[float, float]]]) -> dict[str, Any]:

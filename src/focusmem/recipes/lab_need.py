@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from torch.nn import functional as F
 from torch.utils.data import Dataset
 
 from focusmem.agent.prompt import NUM_RECENT
@@ -20,10 +18,10 @@ from focusmem.files import write_whole
 from focusmem.lab.drawing import drawn_ahead, placeholder
 from focusmem.lab.embedder import DrawnRows, embedded_rows
 from focusmem.model.backbone import Backbone
-from focusmem.model.inputs import alike_in_length
 from focusmem.progress import Progress
 from focusmem.recipes.lab_decisions import LabDecisions
 from focusmem.schemas import action_to_json
+from focusmem.training.pathway import reply_nats
 
 _TRAJECTORIES_AT_ONCE = 16
 _MAX_TOKENS = 65_536
@@ -68,7 +66,7 @@ def surprise_of(policy: Backbone, source: LabDecisions, *, num_workers: int = 0)
     found: list[list[float]] = []
     with Progress("need", total=source.num_trajectories) as line:
         for sizes, drawn in drawn_ahead(data, num_workers):
-            nats = iter(_nats(policy, drawn))
+            nats = iter(reply_nats(policy, embedded_rows(policy, drawn), max_tokens=_MAX_TOKENS))
             found += [[next(nats) for _ in range(size)] for size in sizes]
             line.step(len(sizes))
     surprise = Surprise(found)
@@ -97,17 +95,3 @@ class _Alone(Dataset[tuple[list[int], DrawnRows]]):
         views = {placeholder(step).digest: step for step in shown}
         drawn = DrawnRows.of(self.chat, prompts, views, self.source.world, replies=replies)
         return [len(rollout.steps) for rollout in rollouts], drawn
-
-
-@torch.no_grad()
-def _nats(policy: Backbone, drawn: DrawnRows) -> list[float]:
-    rows = embedded_rows(policy, drawn)
-    nats = [0.0] * len(rows)
-    for places in alike_in_length([row.length for row in rows], max_tokens=_MAX_TOKENS):
-        some = [rows[place] for place in places]
-        targets_M = torch.tensor([token for row in some for token in row.target_ids], device=policy.device)
-        each_M = F.cross_entropy(policy.logits(policy.target_hidden(some)).float(), targets_M, reduction="none")
-        told = iter(each_M.tolist())  # one wait for the GPU
-        for place, row in zip(places, some, strict=True):
-            nats[place] = sum(next(told) for _ in row.target_ids)
-    return nats
