@@ -33,27 +33,25 @@ def plot_run(folder: Path, *, title: str) -> list[Path]:
 
 def _losses(lines: list[dict[str, Any]], path: Path, title: str) -> Path:
     names = list(dict.fromkeys(name for line in lines for name in line["loss"]))
-    figure = Figure(figsize=(3.2 * (len(names) + 1), 3.4))
+    figure = Figure(figsize=(3.2 * (len(names) + 1), 3.4), layout="constrained")
     for place, name in enumerate([*names, "gradient_norm"], start=1):
         axes = figure.add_subplot(1, len(names) + 1, place)
         values = [line["gradient_norm"] if name == "gradient_norm" else line["loss"].get(name) for line in lines]
         _draw(axes, lines, values, _COLOURS.get(name, "#777777"), name.replace("_", " "))
         axes.set_title(name.replace("_", " "))
         axes.set_ylim(0, 1.05 * max(axes.get_ylim()[1], 1e-9))
-    figure.subplots_adjust(left=0.04, right=0.99, bottom=0.15, top=0.82, wspace=0.25)
     figure.suptitle(title)
     return write_figure(figure, path)
 
 
 def _gate(lines: list[dict[str, Any]], path: Path, title: str) -> Path:
-    figure = Figure(figsize=(5.6, 3.4))
+    figure = Figure(figsize=(5.6, 3.4), layout="constrained")
     axes = figure.add_subplot()
     for name, label in (("ordinary", "ordinary blocks"), ("negative", "misleading blocks")):
         _draw(axes, lines, [line["passage"][name] for line in lines], _COLOURS[name], label)
     axes.set_ylim(-0.02, 1.02)
     axes.set_ylabel("share let in")
     axes.legend(loc="best")
-    figure.subplots_adjust(left=0.11, right=0.97, bottom=0.15, top=0.9)
     figure.suptitle(title)
     return write_figure(figure, path)
 
