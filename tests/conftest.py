@@ -15,6 +15,14 @@ def _no_loop_left_over():
     asyncio.set_event_loop(None)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory):
+    """Nothing that another run has kept."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FOCUSMEM_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def toy_weights(tmp_path_factory):
     from toy_weights import make_toy_weights  # here, since most tests need none of what it imports

@@ -22,6 +22,13 @@ def sha256_hex(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def cache_folder() -> Path:
+    """Where things that took long to make are kept for the next run; it may be deleted at any time."""
+    if own := os.environ.get("FOCUSMEM_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "focusmem"
+
+
 def is_safe_name(name: str) -> bool:
     """Whether a name can be one path component: no separators, no dot at either end, not too long."""
     return _SAFE_NAME.fullmatch(name) is not None

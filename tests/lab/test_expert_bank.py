@@ -68,6 +68,42 @@ def test_the_leakage_guard_is_on(in_memory, on_disk):
     assert [hit.trajectory_id for hit in ours.hits] == [hit.trajectory_id for hit in theirs.hits]
 
 
+def test_vectors_are_made_once_and_again_where_they_are_damaged(in_memory, embedder, tmp_path, monkeypatch):
+    made = []
+    embed = type(embedder).embed_trajectories
+    monkeypatch.setattr(
+        type(embedder), "embed_trajectories", lambda self, items: (made.extend(items), embed(self, items))[1]
+    )
+
+    def build(num_sites=2):
+        return LabRecall.build(LabBank(World(0), "e", num_sites=num_sites), embedder, kept=tmp_path)
+
+    num = len(in_memory.bank.rollouts)
+    for damage in (None, b"", b"no vectors"):
+        for path in tmp_path.iterdir():
+            path.write_bytes(damage)
+        vectors = [build().index.vectors_ND for _ in range(2)]
+        assert len(made) == num
+        assert all(np.array_equal(one, in_memory.index.vectors_ND) for one in vectors)
+        made.clear()
+    build(num_sites=3)
+    assert len(made) > num, "another bank, other vectors"
+
+
+def test_a_bank_draws_what_it_is_asked_for_and_nothing_else():
+    drawn = []
+
+    def picture(step):
+        drawn.append(step)
+        return screenshot_of(World(0), step)
+
+    bank = LabBank(World(0), "e", num_sites=2, picture=picture)
+    assert not drawn
+    for _ in range(2):
+        assert bank.stored(1).trajectory.trajectory_id == bank.rollouts[1].task.task.task_id
+    assert drawn == list(bank.rollouts[1].steps)
+
+
 def test_what_was_found_is_the_same_trajectory_with_the_same_pixels(in_memory, on_disk):
     for ours in in_memory.bank.trajectories[:3]:
         theirs = on_disk.load(ours.trajectory.trajectory_id)

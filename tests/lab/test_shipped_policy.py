@@ -8,9 +8,8 @@ from focusmem.lab.embedder import load_embedder, moment_of
 from focusmem.lab.examination import ExaminationConfig, examine
 from focusmem.lab.policy import load_policy
 from focusmem.lab.recall import LabBank, LabRecall
-from focusmem.lab.rollout import is_sensible, roll_out, screenshot_of
+from focusmem.lab.rollout import screenshot_of, sensible_rollout
 from focusmem.lab.shipped import SHIPPED, Weights
-from focusmem.lab.solvers import Solver
 from focusmem.lab.tasks import make_task
 from focusmem.lab.world import World
 
@@ -36,10 +35,9 @@ def test_its_embedder_finds_trajectories_of_the_same_site(policy):
     for site_id in sites:
         kind = "extreme" if world.site(site_id).family == "market" else "fact"
         tasks = (make_task(world, site_id, kind, "evaluation", number) for number in range(20))
-        task = next(one for one in tasks if is_sensible(world, one))
-        rollout = roll_out(world, task, Solver.expert(world, task))
+        rollout = next(found for found in (sensible_rollout(world, task) for task in tasks) if found)
         moment = moment_of(rollout, 0, lambda step: screenshot_of(world, step))
-        [hits] = recall.find([moment], [task.task], top=1)
+        [hits] = recall.find([moment], [rollout.task.task], top=1)
         num_right += bank.rollouts[bank.place_of[hits.hits[0].trajectory_id]].task.site_id == site_id
         num_asked += 1
     assert num_right == num_asked

@@ -51,6 +51,18 @@ def test_a_bank_made_as_it_is_needed_holds_what_one_made_beforehand_holds(world,
     assert not bank.places_of("e-0")
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # Python 3.12 minds forking beside threads
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_sites_rolled_out_beforehand_are_the_same(world, bank, num_workers):
+    beforehand = SplitBank(world, "m", num_sites=NUM_SITES)
+    beforehand.roll_out_all(num_workers)
+    for number in range(NUM_SITES):
+        places = bank.places_of(f"m-{number}")
+        assert beforehand.places_of(f"m-{number}") == places
+        assert [beforehand.rollout(place) for place in places] == [bank.rollout(place) for place in places]
+        assert [beforehand.trajectory(place) for place in places] == [bank.trajectory(place) for place in places]
+
+
 def test_what_is_found_by_site_does_not_give_the_task_away(world, policy, bank):
     """With tasks worded like the bank's there is something to leave out."""
     data, guard = source(world, policy, bank, use="bank"), LeakageGuard()
@@ -195,7 +207,7 @@ def test_the_second_stage_sees_new_episodes(policy, tmp_path, monkeypatch):
     monkeypatch.setattr("focusmem.recipes.lab_experiment.train_variant", noted)
     own = {"stream": StreamConfig(num_episodes=2), "decisions": LabDecisionsConfig(num_sites=12)}
     for name in ("full", "readout"):
-        train_on_stream(policy, name, tmp_path, LabTraining(), **own)
+        train_on_stream(policy, name, tmp_path, LabTraining(stage_a=LoopConfig(learning_rate=1e-4)), **own)
     first, second, _, without_gate = (data.source for data in seen)
     assert not {first.rollout(number).task for number in range(6)} & {
         second.rollout(number).task for number in range(6)

@@ -258,6 +258,20 @@ def test_workers_change_nothing_but_the_waiting(tmp_path):
     assert equal(*memories)
 
 
+def test_the_gate_alone_learns_at_its_own_rate(tmp_path):
+    before = weights_of(make_memory_policy())
+    moved = {}
+    for times in (1.0, 10.0):
+        policy = make_memory_policy()
+        loop = make_loop(num_steps=1, weight_decay=0.0, gate_rate_times=times)
+        train(policy, make_data(1), StageB(), loop, tmp_path / str(times))
+        moved[times] = {name: tensor - before[name] for name, tensor in weights_of(policy).items()}
+    assert any(name.startswith("gate.") and moved[1.0][name].abs().max() > 0 for name in before)
+    for name in before:
+        expected = moved[1.0][name] * (10 if name.startswith("gate.") else 1)
+        torch.testing.assert_close(moved[10.0][name], expected, rtol=1e-3, atol=1e-6)
+
+
 def test_other_settings_are_refused_by_name(tmp_path):
     data = make_data(2)
     train_stage_a(make_memory_policy(), data, tmp_path, stage=ACTIONS, loop=make_loop(max_minutes=1e-9))
@@ -444,6 +458,7 @@ def test_batches_without_items_train_nothing_and_break_nothing(tmp_path):
     "values",
     [
         {"learning_rate": 0.0},
+        {"gate_rate_times": 0.0},
         {"warmup_share": 1.0},
         {"max_gradient_norm": -1.0},
         {"num_passes": 0},

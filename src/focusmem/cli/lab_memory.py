@@ -145,6 +145,10 @@ def train(
     steps: Annotated[int, typer.Option(help="Steps of stage A.")] = 2000,
     more_steps: Annotated[int, typer.Option(help="Steps of stage B.")] = 1000,
     rate: Annotated[float, typer.Option(help="Learning rate of stage A; half of it in stage B.")] = 2e-4,
+    gate_weight: Annotated[
+        float | None, typer.Option(help="How much the gate's loss counts; unless told, the variant's own weight.")
+    ] = None,
+    gate_rate: Annotated[float, typer.Option(help="The gate's learning rate, in multiples of the others'.")] = 10.0,
     max_minutes: Annotated[
         float | None, typer.Option(help="Save and stop after so long, all that comes before the first step included.")
     ] = None,
@@ -171,8 +175,8 @@ def train(
         learning_rate=rate, num_steps=steps, num_workers=workers, save_every_steps=250,
         packs_rows=is_on_gpu, stores_half=True, max_group_tokens=262_144,
     )  # fmt: skip
-    stage_b = replace(stage_a, learning_rate=rate / 2, num_steps=more_steps)
-    training = LabTraining(stage_a=stage_a, stage_b=stage_b, max_minutes=max_minutes)
+    stage_b = replace(stage_a, learning_rate=rate / 2, gate_rate_times=gate_rate, num_steps=more_steps)
+    training = LabTraining(stage_a=stage_a, stage_b=stage_b, gate_weight=gate_weight, max_minutes=max_minutes)
     backbone = load_policy(policy, device)
     if prepared is None:
         stream = StreamConfig(num_episodes=episodes)

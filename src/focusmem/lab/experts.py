@@ -8,8 +8,7 @@ import random
 from collections.abc import Callable, Iterator
 
 from focusmem.lab.drawing import made_side_by_side
-from focusmem.lab.rollout import Rollout, RolloutStep, is_sensible, roll_out
-from focusmem.lab.solvers import Solver
+from focusmem.lab.rollout import Rollout, RolloutStep, sensible_rollout
 from focusmem.lab.tasks import KINDS, NUM_SITES, make_task
 from focusmem.lab.world import World
 from focusmem.schemas import Outcome, Screenshot, Step, StoredTrajectory
@@ -35,10 +34,10 @@ def site_rollouts(world: World, site_id: str) -> list[Rollout]:
     found: list[Rollout] = []
     number = 0
     while len(found) < wanted:
-        task = make_task(world, site_id, rng.choice(kinds), "bank", number)
+        rollout = sensible_rollout(world, make_task(world, site_id, rng.choice(kinds), "bank", number))
         number += 1
-        if is_sensible(world, task):
-            found.append(roll_out(world, task, Solver.expert(world, task)))
+        if rollout is not None:
+            found.append(rollout)
     return found
 
 

@@ -3,9 +3,11 @@
 The same guard and the same ranking as a bank on disk, for machines that have no vector store.
 """
 
+import io
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +18,7 @@ from focusmem.bank.index import ExactIndex
 from focusmem.bank.leakage import KeyColumns, LeakageGuard, Query
 from focusmem.bank.retrieval import Hits, search_index
 from focusmem.errors import ConfigError
+from focusmem.files import sha256_hex, write_whole
 from focusmem.intervals import grouped_interval
 from focusmem.lab.embedder import moment_of
 from focusmem.lab.experts import as_trajectory, expert_rollouts
@@ -45,7 +48,7 @@ class Retrieval(Protocol):
 
 
 class LabBank:
-    """Trajectories of a split's sites, in memory. `picture` draws what a step saw."""
+    """Trajectories of a split's sites, in memory. `picture` draws what a step saw; each is drawn when it is needed."""
 
     def __init__(
         self,
@@ -55,23 +58,37 @@ class LabBank:
         num_sites: int | None = None,
         picture: Callable[[RolloutStep], Screenshot] | None = None,
         num_workers: int = 0,
+        rollouts: Sequence[Rollout] = (),
     ) -> None:
+        """`rollouts` are the split's, where somebody has rolled them out already."""
         self.world = world
-        self.rollouts: list[Rollout] = list(expert_rollouts(world, split, num_sites=num_sites, num_workers=num_workers))
+        self.rollouts: Sequence[Rollout] = rollouts or list(
+            expert_rollouts(world, split, num_sites=num_sites, num_workers=num_workers)
+        )
         if not self.rollouts:
             raise ConfigError(f"The bank of split '{split}' is empty; give it more sites.")
-        draw = picture or (lambda step: screenshot_of(world, step))
-        self.trajectories: list[StoredTrajectory] = [as_trajectory(one, draw) for one in self.rollouts]
-        self.place_of = {one.trajectory.trajectory_id: place for place, one in enumerate(self.trajectories)}
+        self._draw = picture or (lambda step: screenshot_of(world, step))
+        self._stored: dict[int, StoredTrajectory] = {}
+        self.place_of = {one.task.task.task_id: place for place, one in enumerate(self.rollouts)}
         self._places: dict[str, list[int]] = {}
         for place, rollout in enumerate(self.rollouts):
             self._places.setdefault(rollout.task.site_id, []).append(place)
 
+    @property
+    def trajectories(self) -> list[StoredTrajectory]:
+        """All of them, with their pictures."""
+        return [self.stored(place) for place in range(len(self.rollouts))]
+
     def rollout(self, place: int) -> Rollout:
         return self.rollouts[place]
 
+    def stored(self, place: int) -> StoredTrajectory:
+        if place not in self._stored:
+            self._stored[place] = as_trajectory(self.rollouts[place], self._draw)
+        return self._stored[place]
+
     def trajectory(self, place: int) -> Trajectory:
-        return self.trajectories[place].trajectory
+        return self.stored(place).trajectory
 
     def places_of(self, site_id: str) -> Sequence[int]:
         """Where a site's trajectories stand; there may be none."""
@@ -92,20 +109,23 @@ class LabRecall:
     guard: LeakageGuard
 
     @classmethod
-    def build(cls, bank: LabBank, embedder: Embedder) -> "LabRecall":
-        items = bank.trajectories
-        vectors = []
-        with Progress("embed", total=len(items)) as line:
-            for start in range(0, len(items), _BATCH):
-                vectors.append(embedder.embed_trajectories(items[start : start + _BATCH]))
-                line.step(len(vectors[-1]))
-        return cls.of(bank, embedder, np.concatenate(vectors))
+    def build(cls, bank: LabBank, embedder: Embedder, *, kept: Path | None = None) -> "LabRecall":
+        """With `kept`, a folder, vectors that were made once are read there, and new ones left there."""
+        path = None if kept is None else kept / f"{_digest(bank, embedder)}.npy"
+        vectors_ND = None if path is None else _read_vectors(path, len(bank.rollouts))
+        if vectors_ND is None:
+            vectors_ND = _embed(bank, embedder)
+            if path is not None:
+                data = io.BytesIO()
+                np.save(data, vectors_ND)
+                write_whole(path, data.getvalue())
+        return cls.of(bank, embedder, vectors_ND)
 
     @classmethod
     def of(cls, bank: LabBank, embedder: Embedder, vectors_ND: npt.NDArray[np.float32]) -> "LabRecall":
         """A bank whose vectors are known already, in the order of its trajectories."""
         guard = LeakageGuard()
-        columns = KeyColumns.of([guard.keys(Query.of(item.trajectory)) for item in bank.trajectories])
+        columns = KeyColumns.of([guard.keys(Query.of(one.task.task)) for one in bank.rollouts])
         return cls(bank, embedder, ExactIndex(vectors_ND), columns, guard)
 
     def find(self, moments: Sequence[Moment], tasks: Sequence[Task], *, top: int = 3) -> list[Hits]:
@@ -113,7 +133,7 @@ class LabRecall:
         return self.nearest(self.embedder.embed_queries(moments), tasks, top=top)
 
     def load(self, trajectory_id: str) -> StoredTrajectory:
-        return self.bank.trajectories[self.bank.place_of[trajectory_id]]
+        return self.bank.stored(self.bank.place_of[trajectory_id])
 
     def nearest(self, vectors_QD: npt.NDArray[np.float32], tasks: Sequence[Task], *, top: int = 3) -> list[Hits]:
         """The same for moments whose vectors are known already."""
@@ -122,6 +142,32 @@ class LabRecall:
             search_index(self.index, names, self.columns, vector_D, self.guard.keys(Query.of(task)), top)
             for vector_D, task in zip(vectors_QD, tasks, strict=True)
         ]
+
+
+def _embed(bank: LabBank, embedder: Embedder) -> npt.NDArray[np.float32]:
+    vectors = []
+    with Progress("embed", total=len(bank.rollouts)) as line:
+        for start in range(0, len(bank.rollouts), _BATCH):
+            places = range(start, min(start + _BATCH, len(bank.rollouts)))
+            vectors.append(embedder.embed_trajectories([bank.stored(place) for place in places]))
+            line.step(len(places))
+    return np.concatenate(vectors)
+
+
+def _digest(bank: LabBank, embedder: Embedder) -> str:
+    """Equal for equal vectors: who embeds, what was done, and, by an example, how pages are drawn."""
+    steps = [(one.task.task.instruction, one.steps) for one in bank.rollouts]
+    drawn = bank.trajectory(0).model_dump_json()
+    return sha256_hex(repr((embedder.identity, steps, drawn)).encode())
+
+
+def _read_vectors(path: Path, num: int) -> npt.NDArray[np.float32] | None:
+    """None where there are none, or where what is there cannot be read: they are then made again."""
+    try:
+        vectors_ND: npt.NDArray[np.float32] = np.load(path)
+    except (OSError, ValueError, EOFError):
+        return None
+    return vectors_ND if len(vectors_ND) == num else None
 
 
 def recall_rate(recall: LabRecall, tasks: Sequence[LabTask], *, top: int = 3) -> dict[str, Any]:

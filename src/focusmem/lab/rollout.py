@@ -109,15 +109,16 @@ def iter_tasks(
         kinds = KINDS[world.site(site_id).family]
         kind = rng.choices(kinds, [COMPARISON_WEIGHT if kind in COMPARISONS else 1 for kind in kinds])[0]
         task = make_task(world, site_id, kind, use, rng.randrange(10**6))
-        if is_sensible(world, task):
+        if sensible_rollout(world, task) is not None:
             yield task
 
 
-def is_sensible(world: World, task: LabTask) -> bool:
-    """An expert takes neither too few steps nor too many, and a comparison cannot be made without memory."""
+def sensible_rollout(world: World, task: LabTask) -> Rollout | None:
+    """The expert's episode; None where it takes too few steps or too many, or a comparison needs no memory."""
     rollout = roll_out(world, task, Solver.expert(world, task))
     is_long_enough = MIN_STEPS <= len(rollout.steps) <= MAX_STEPS
-    return rollout.is_success and is_long_enough and not _is_in_window(world, rollout)
+    is_sensible = rollout.is_success and is_long_enough and not _is_in_window(world, rollout)
+    return rollout if is_sensible else None
 
 
 def _is_in_window(world: World, rollout: Rollout) -> bool:

@@ -1,13 +1,14 @@
-"""The experts' trajectories of a whole split, each site's rolled out when it is first asked for.
+"""The experts' trajectories of a whole split, each site's rolled out when it is first asked for, or all beforehand.
 
-Training that never sees a task twice goes through thousands of sites; most of a bank made beforehand would be waiting.
+Training that never sees a task twice goes through thousands of sites, each of which a batch may ask for: rolling them
+out again and again would be half of a worker's time.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from focusmem.lab.drawing import placeholder
+from focusmem.lab.drawing import made_side_by_side, placeholder
 from focusmem.lab.experts import VISITS, as_trajectory, site_rollouts
 from focusmem.lab.rollout import Rollout
 from focusmem.lab.tasks import NUM_SITES
@@ -23,13 +24,19 @@ class SplitBank:
 
     def __init__(self, world: World, split: str, *, num_sites: int | None = None) -> None:
         self.world, self.split, self.num_sites = world, split, num_sites or NUM_SITES[split]
-        self._site = lru_cache(_SITES_KEPT)(self._roll_out)
+        self._rollouts: Callable[[int], list[Rollout]] = lru_cache(_SITES_KEPT)(self._roll_out)
+        self._trajectory = lru_cache(_SITES_KEPT * _MOST)(self._make_trajectory)
+
+    def roll_out_all(self, num_workers: int) -> None:
+        """All sites at once, by worker processes; those that are started later share what was made."""
+        made = made_side_by_side(self._roll_out, self.num_sites, num_workers)
+        self._rollouts = made.__getitem__
 
     def rollout(self, place: int) -> Rollout:
-        return self._site(place // _MOST)[0][place % _MOST]
+        return self._rollouts(place // _MOST)[place % _MOST]
 
     def trajectory(self, place: int) -> Trajectory:
-        return self._site(place // _MOST)[1][place % _MOST]
+        return self._trajectory(place)
 
     def places_of(self, site_id: str) -> Sequence[int]:
         """Where a site's trajectories stand; there may be none."""
@@ -37,7 +44,7 @@ class SplitBank:
         if split != self.split or int(number) >= self.num_sites:
             return ()
         first = int(number) * _MOST
-        return range(first, first + len(self._site(int(number))[0]))
+        return range(first, first + len(self._rollouts(int(number))))
 
     def any_place(self, rng: random.Random) -> int:
         while True:
@@ -45,6 +52,8 @@ class SplitBank:
             if places:
                 return rng.choice(places)
 
-    def _roll_out(self, number: int) -> tuple[list[Rollout], list[Trajectory]]:
-        rollouts = site_rollouts(self.world, f"{self.split}-{number}")
-        return rollouts, [as_trajectory(one, placeholder).trajectory for one in rollouts]
+    def _roll_out(self, number: int) -> list[Rollout]:
+        return site_rollouts(self.world, f"{self.split}-{number}")
+
+    def _make_trajectory(self, place: int) -> Trajectory:
+        return as_trajectory(self.rollout(place), placeholder).trajectory

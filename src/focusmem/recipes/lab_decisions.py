@@ -21,9 +21,8 @@ from focusmem.lab.corpus import Corpus
 from focusmem.lab.drawing import made_side_by_side, pixels_of, placeholder
 from focusmem.lab.experts import as_trajectory
 from focusmem.lab.recall import LabBank
-from focusmem.lab.rollout import Rollout, RolloutStep, is_sensible, roll_out
-from focusmem.lab.solvers import Solver
-from focusmem.lab.tasks import KINDS, NUM_SITES, LabTask, Use, make_task
+from focusmem.lab.rollout import Rollout, RolloutStep, sensible_rollout
+from focusmem.lab.tasks import KINDS, NUM_SITES, Use, make_task
 from focusmem.lab.world import World
 from focusmem.model.chat import ChatTokenizer
 from focusmem.schemas import EvidenceItem, Screenshot, Step, Task, Trajectory, action_to_json
@@ -271,18 +270,15 @@ class LabDecisions:
         return item.role == "episodic" or num_events == CHUNK_EVENTS
 
     def _make_rollout(self, number: int) -> Rollout:
-        task = self._task(number)
-        return roll_out(self.world, task, Solver.expert(self.world, task))
-
-    def _task(self, number: int) -> LabTask:
         rng = random.Random(derive_seed(self.config.seed, "decisions", self.config.split, number))
         while True:
             num_sites = self.config.num_sites or NUM_SITES[self.config.split]
             site_id = f"{self.config.split}-{rng.randrange(num_sites)}"
             kind = rng.choice(KINDS[self.world.site(site_id).family])
             task = make_task(self.world, site_id, kind, self.config.use, rng.randrange(10**6))
-            if is_sensible(self.world, task):
-                return task
+            rollout = sensible_rollout(self.world, task)
+            if rollout is not None:
+                return rollout
 
     # Pictures
 

@@ -20,11 +20,13 @@ from focusmem.agent.memory import AgentMemory
 from focusmem.bank.embedder import Embedder
 from focusmem.errors import ConfigError, FocusmemError
 from focusmem.evaluation.run_store import RunStore
+from focusmem.files import cache_folder
 from focusmem.lab.embedder import load_embedder
 from focusmem.lab.evaluate import EvaluateConfig, Evaluation, MemoryKind, summarise
 from focusmem.lab.experts import expert_rollouts
 from focusmem.lab.policy import load_policy
 from focusmem.lab.recall import LabBank, LabRecall, Retrieval
+from focusmem.lab.rollout import Rollout
 from focusmem.lab.shipped import SHIPPED_MEMORIES, Weights
 from focusmem.lab.world import World
 from focusmem.progress import Progress
@@ -77,16 +79,29 @@ class BankChoice:
         rollouts = expert_rollouts(World(world_seed), "e", num_sites=self.num_sites)
         return tuple(sorted({one.task.site_id for one in rollouts}))
 
-    def recall(
-        self, embedder: Embedder, world_seed: int, vectors_ND: npt.NDArray[np.float32] | None = None
-    ) -> Retrieval:
+    def recall(self, embedder: Embedder, world_seed: int, known: "KnownBank | None" = None) -> Retrieval:
         if self.folder is not None:
             from focusmem.bank.store import Bank
             from focusmem.lab.bank_recall import BankRecall
 
             return BankRecall(Bank.open(self.folder), embedder)
+        if known is not None:
+            return LabRecall.of(LabBank(World(world_seed), "e", rollouts=known.rollouts), embedder, known.vectors_ND)
         bank = LabBank(World(world_seed), "e", num_sites=self.num_sites)
-        return LabRecall.build(bank, embedder) if vectors_ND is None else LabRecall.of(bank, embedder, vectors_ND)
+        return LabRecall.build(bank, embedder, kept=cache_folder() / "lab-bank")
+
+
+@dataclass(frozen=True)
+class KnownBank:
+    """What one process has found out about a bank, for others to go by."""
+
+    rollouts: tuple[Rollout, ...]
+    vectors_ND: npt.NDArray[np.float32]
+
+    @classmethod
+    def of(cls, recall: Retrieval | None) -> "KnownBank | None":
+        """None where there is nothing to find out: no bank, or one on disk."""
+        return cls(tuple(recall.bank.rollouts), recall.index.vectors_ND) if isinstance(recall, LabRecall) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,8 +128,8 @@ class EvaluationPlan:
                 f"it out, or choose one of {', '.join(VARIANTS)}."
             )
 
-    def build(self, vectors_ND: npt.NDArray[np.float32] | None = None) -> Evaluation:
-        """Everything loaded. `vectors_ND` are the bank's, where another process has made them already."""
+    def build(self, known: KnownBank | None = None) -> Evaluation:
+        """Everything loaded."""
         config, embedder, checkpoint = self.config, self.embedder, self.checkpoint
         policy = load_policy(Weights().policy if self.policy is None else self.policy, self.device)
         if self.policy is None and config.needs_recall:  # what ships was trained for the shipped policy alone
@@ -122,7 +137,7 @@ class EvaluationPlan:
             checkpoint = checkpoint or (Weights().memory(config.method) if config.method in SHIPPED_MEMORIES else None)
         recall: Retrieval | None = None
         if embedder is not None and config.needs_recall:
-            recall = self.bank.recall(load_embedder(policy, embedder), config.world_seed, vectors_ND)
+            recall = self.bank.recall(load_embedder(policy, embedder), config.world_seed, known)
         memory: AgentMemory | None = None
         if config.memory == "latent" and checkpoint is not None:
             memory = agent_memory(policy, checkpoint, config.method)
@@ -144,10 +159,9 @@ def evaluate(plan: EvaluationPlan, *, num_processes: int = 1) -> dict[str, Any]:
 
 def _share_out(plan: EvaluationPlan, evaluation: Evaluation, num_processes: int) -> None:
     """Processes that take a part each; episodes are counted as they appear on disk."""
-    recall = evaluation.recall
-    vectors_ND = recall.index.vectors_ND if isinstance(recall, LabRecall) else None
     tasks = [one.task for one in evaluation.tasks()]
-    with worker_processes(partial(_take_part, plan, num_processes, vectors_ND), num_processes) as processes:
+    known = KnownBank.of(evaluation.recall)
+    with worker_processes(partial(_take_part, plan, num_processes, known), num_processes) as processes:
         _watch(evaluation.store, tasks, processes, note=plan.config.method)
     num_failed = sum(process.exitcode != 0 for process in processes)
     if num_failed:
@@ -170,8 +184,6 @@ def _watch(store: RunStore, tasks: Sequence[Task], processes: Sequence[BaseProce
                 line.step(failed=episode.outcome == "error", note=note)
 
 
-def _take_part(
-    plan: EvaluationPlan, num_processes: int, vectors_ND: npt.NDArray[np.float32] | None, number: int
-) -> None:
+def _take_part(plan: EvaluationPlan, num_processes: int, known: KnownBank | None, number: int) -> None:
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // num_processes))
-    plan.build(vectors_ND).run_part(number, num_processes)
+    plan.build(known).run_part(number, num_processes)

@@ -180,6 +180,8 @@ def train_on_stream(
     world = World(world_seed)
     needed = replace(decisions or LabDecisionsConfig(), num_trajectories=stream.num_needed)
     bank = SplitBank(world, needed.split, num_sites=needed.num_sites)
+    if training.stage_a.num_workers:
+        bank.roll_out_all(training.stage_a.num_workers)
 
     def data(own: LabDecisionsConfig, told: Questions | None) -> LabStream:
         return LabStream(LabDecisions(world, policy.chat, bank, SiteFirst(bank), own, told=told), stream)

@@ -133,8 +133,12 @@ def load_memory(policy: Backbone, checkpoint: Path, name: str) -> MemoryPolicy:
 class LabTraining:
     """Learning rates fit for this size; the paper's are for a model four hundred times as large."""
 
-    stage_a: LoopConfig = field(default_factory=lambda: LoopConfig(learning_rate=3e-4, num_workers=12))
-    stage_b: LoopConfig = field(default_factory=lambda: LoopConfig(learning_rate=1.5e-4, num_workers=12))
+    stage_a: LoopConfig = field(default_factory=lambda: LoopConfig(learning_rate=2e-4, num_workers=6))
+    stage_b: LoopConfig = field(
+        default_factory=lambda: LoopConfig(learning_rate=1e-4, gate_rate_times=10.0, num_workers=6)
+    )
+    gate_weight: float | None = None
+    """Lambda_m; None: the variant's own."""
     max_minutes: float | None = None
     """Both stages together save and stop after this time; the same call goes on later."""
     started: float = field(default_factory=time.monotonic)
@@ -178,9 +182,12 @@ def train_variant(
     if start is None or chosen.stage_b is None:
         return _signed(start, name)
     assert data_b is not None, "a variant with a second stage needs its data"
+    stage_b = chosen.stage_b
+    if training.gate_weight is not None:
+        stage_b = replace(stage_b, gate_weight=training.gate_weight)
     result = train_stage_b(
         MemoryPolicy(backbone, chosen.memory), data_b, folder / "stage-b",
-        start=start, stage=chosen.stage_b, loop=training.in_time(training.stage_b), look=look,
+        start=start, stage=stage_b, loop=training.in_time(training.stage_b), look=look,
     )  # fmt: skip
     return _signed(result.memory, name)
 

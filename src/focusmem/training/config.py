@@ -9,6 +9,8 @@ from focusmem.errors import ConfigError
 class LoopConfig:
     learning_rate: float
     """At its highest."""
+    gate_rate_times: float = 1.0
+    """The gate's learning rate, in multiples of everybody else's: it alone begins with nothing learnt."""
     num_steps: int | None = None
     """None goes once through the data."""
     warmup_share: float = 0.1
@@ -39,7 +41,7 @@ class LoopConfig:
     """Save and stop after this time; the same call goes on later. The schedule follows steps, not time."""
 
     def __post_init__(self) -> None:
-        for name in ("learning_rate", "max_gradient_norm", "max_minutes"):
+        for name in ("learning_rate", "gate_rate_times", "max_gradient_norm", "max_minutes"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ConfigError(f"LoopConfig.{name} is {value}; it must be positive.")

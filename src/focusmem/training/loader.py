@@ -1,5 +1,6 @@
 """Prepared batches in the order of their numbers, drawn by worker processes while the GPU computes."""
 
+import gc
 import time
 from collections.abc import Iterator, Sequence
 
@@ -33,6 +34,8 @@ def prepared_batches(
     device: torch.device | None = None,
 ) -> Iterator[tuple[list[Prepared], float]]:
     """These shares of each batch, with the seconds that were spent waiting for them."""
+    if num_workers:
+        gc.freeze()  # or every worker's collector goes through all that it shares, and so copies it
     loader = DataLoader(
         _Shares(data, preparer, shares, num_shares),
         batch_size=None,

@@ -167,4 +167,6 @@ def _only(pixels: Pixels | None, rows: Sequence[PackedRows]) -> Pixels | None:
         return None
     shown = {picture.digest for one in rows for own in one.pictures for picture in own}
     kept = [index for index, digest in enumerate(pixels.digests) if digest in shown]
+    if len(kept) == len(pixels.digests):
+        return pixels
     return Pixels(tuple(pixels.digests[index] for index in kept), pixels.pixels_NHWC[kept])

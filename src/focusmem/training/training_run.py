@@ -189,7 +189,7 @@ class TrainingRun:
             warmup_share=self.config.warmup_share,
         )
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get("times", 1.0)
         self.optimizer.step()
         self.step += 1
         return rate
@@ -269,9 +269,9 @@ class TrainingRun:
 
 
 def _optimizer(objective: Objective, config: LoopConfig, device: torch.device) -> torch.optim.Optimizer:
-    parameters = list(objective.parameters())
-    groups = [
-        {"params": [one for one in parameters if one.ndim > 1], "weight_decay": config.weight_decay},
-        {"params": [one for one in parameters if one.ndim <= 1], "weight_decay": 0.0},
-    ]
+    alike: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
+    for name, one in objective.parts.named_parameters():
+        times = config.gate_rate_times if name.startswith("gate.") else 1.0
+        alike.setdefault((times, config.weight_decay if one.ndim > 1 else 0.0), []).append(one)
+    groups = [{"params": own, "times": times, "weight_decay": decay} for (times, decay), own in alike.items()]
     return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=device.type == "cuda")
