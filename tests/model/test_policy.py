@@ -342,5 +342,8 @@ def test_blocks_are_as_read_and_the_gate_scales_what_is_injected():
     torch.testing.assert_close(memory.blocks_NKD, policy.read(items, places, policy.state(rows)))
     again = policy.gate.logits(memory.state_ND, memory.blocks_NKD)
     torch.testing.assert_close(again, memory.trust.logits_N)
-    sum(row.embeds_SD.sum() for row in policy.inject(rows, memory)).backward()
+    injected = policy.inject(rows, memory)
+    presences = [row.presence_S for row in injected if row.presence_S is not None]
+    assert all(torch.equal(one, torch.ones_like(one)) for one in presences)
+    sum(one.sum() for one in presences).backward()
     assert policy.gate.out.bias.grad.abs() > 0

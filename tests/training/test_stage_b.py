@@ -1,3 +1,7 @@
+import itertools
+from dataclasses import replace
+from typing import get_args
+
 import pytest
 import torch
 
@@ -5,12 +9,14 @@ from focusmem.errors import CheckpointError, ConfigError
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.policy import MemoryPolicy
-from focusmem.training.pathway import embed
+from focusmem.training.pathway import embed, row_sums, target_hidden
 from focusmem.training.prepared import Preparer
 from focusmem.training.stage_a import StageA, StageAConfig, train_stage_a
-from focusmem.training.stage_b import StageB, StageBConfig, train_stage_b
+from focusmem.training.stage_b import Keeping, StageB, StageBConfig, keeping_term, train_stage_b
 from toys import make_config
 from training.samples import learnt_from, make_batch, make_data, make_loop, make_memory_policy, open_gate, weights_of
+
+KEEPING = get_args(Keeping)
 
 
 def losses_of(policy, stage, *, seed=0):
@@ -40,6 +46,69 @@ def test_action_loss_reaches_the_gate_through_kept_blocks():
     policy = make_memory_policy().train()
     torch.nn.init.constant_(policy.gate.out.bias, 0.5)
     losses_of(policy, StageB(), seed=2).sums["action"].backward()
+    for name, part in policy.trained_parts().items():
+        assert any(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in part.parameters()), (
+            name
+        )
+
+
+class Chooses:
+    """Stands for chance: always the block with this number."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def choice(self, blocks):
+        return blocks[self.number % len(blocks)]
+
+
+def test_what_keeping_costs_is_measured_without_bias():
+    """Over all draws of the gate and all blocks that may be tried: the gradient of the actions' expected loss."""
+    policy = make_memory_policy().train()
+    stage = StageB(StageBConfig(keeping="measured"))
+    [share] = Preparer(policy, stage.needs).shares(make_batch(), [0], 1)
+    rows = embed(policy, share)
+    memory, _ = stage.remember(policy, share, rows, max_tokens=65_536)
+    of_row: dict[int, list[int]] = {}
+    for block, place in enumerate(memory.places):
+        of_row.setdefault(place.row, []).append(block)
+    most = max(map(len, of_row.values()))
+    assert most > 1
+
+    def loss_of(keep):
+        injected = policy.injection(rows.decisions, memory.blocks_NKD, memory.places, keep)
+        with torch.no_grad():
+            return row_sums(policy.backbone, injected, target_hidden(policy.backbone, injected, max_tokens=65_536))
+
+    trust_N = policy.gate.logits(memory.state_ND, memory.blocks_NKD.detach()).sigmoid()
+    expected, found = 0.0, 0.0
+    for pattern in itertools.product([False, True], repeat=most):
+        keep = [False] * len(memory.places)
+        for blocks in of_row.values():
+            for block, is_kept in zip(blocks, pattern, strict=False):
+                keep[block] = is_kept
+        own_B = loss_of(keep)
+        for row, blocks in of_row.items():
+            chance = torch.stack([trust_N[one] if keep[one] else 1 - trust_N[one] for one in blocks]).prod()
+            times = 2 ** (most - len(blocks))  # a row with fewer blocks comes so many times
+            expected = expected + chance * own_B[row] / times
+            for number in range(len(blocks)):
+                own = replace(memory, keep=tuple(keep), valid=tuple(place.row == row for place in memory.places))
+                term = keeping_term(policy, rows.decisions, own, own_B, rng=Chooses(number), max_tokens=65_536)
+                assert term.item() == 0
+                found = found + chance.detach() * term / len(blocks) / times
+    weights = list(policy.gate.parameters())
+    for one, other in zip(torch.autograd.grad(found, weights), torch.autograd.grad(expected, weights), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+
+
+def test_measured_keeping_moves_the_gate_and_changes_no_figure():
+    policy = make_memory_policy().train()
+    torch.nn.init.constant_(policy.gate.out.bias, 0.5)
+    straight, measured = (losses_of(policy, StageB(StageBConfig(keeping=one)), seed=2) for one in KEEPING)
+    torch.testing.assert_close(straight.sums["action"], measured.sums["action"], rtol=1e-5, atol=1e-5)
+    assert straight.passage == measured.passage
+    measured.sums["action"].backward()
     for name, part in policy.trained_parts().items():
         assert any(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in part.parameters()), (
             name

@@ -342,9 +342,11 @@ class Backbone(nn.Module):
             updates = loras[0].updates if loras else None
             return run_packed(self.language_model, batch, updates, num_layers=self._checked(num_layers))
         stack = self.language_model if num_layers is None else self._first_layers(num_layers)
+        # Always explicit: without one, images may be read as packed sequences.
+        attention = mask_BT.long() if batch.attention_BS is None or cache is not None else _scores(batch)
         out = stack(
             inputs_embeds=batch.embeds_BSD,
-            attention_mask=mask_BT.long(),  # always explicit: without one, images may be read as packed sequences
+            attention_mask=attention,
             position_ids=batch.positions_3BS,
             visual_pos_masks=batch.visual_BS if has_pictures else None,
             deepstack_visual_embeds=list(batch.deep_LVD) if has_pictures else None,
@@ -415,6 +417,16 @@ class Backbone(nn.Module):
     def _recompute_contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         """Called when a block runs forward: its recomputation must see the switches as they are now."""
         return nullcontext(), _SwitchesAsNow([one.switch for one in self._loras])
+
+
+def _scores(batch: Batch) -> Tensor:
+    """What is added to attention's scores, (B, 1, S, S): who may see whom, and how present each is."""
+    assert batch.attention_BS is not None, "some row says how present its vectors are"
+    dtype, size = batch.embeds_BSD.dtype, batch.mask_BS.shape[1]
+    causal_SS = torch.ones(size, size, dtype=torch.bool, device=batch.mask_BS.device).tril()
+    allowed_BSS = causal_SS & batch.mask_BS[:, None]
+    scores_BSS = batch.attention_BS[:, None].expand(-1, size, -1).to(dtype)
+    return scores_BSS.masked_fill(~allowed_BSS, torch.finfo(dtype).min)[:, None]
 
 
 class _SwitchesAsNow:

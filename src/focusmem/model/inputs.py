@@ -79,6 +79,8 @@ class Row:
     """Where the text that follows this row would begin."""
     target_ids: tuple[int, ...] = ()
     """The reply at the end of the row, to learn or to score."""
+    presence_S: Tensor | None = None
+    """How much each vector is there for attention to see: one, through which the gradient of being kept flows back."""
 
     @property
     def num_context(self) -> int:
@@ -108,6 +110,13 @@ class Batch:
     target_ids: tuple[tuple[int, ...], ...]
     places_T: Tensor | None = None
     """Where each vector that counts stands among all, padding included, row after row."""
+    presence_BS: Tensor | None = None
+    """None where no row says anything about it."""
+
+    @property
+    def attention_BS(self) -> Tensor | None:
+        """What presence adds to attention's scores: nothing at one, minus infinity at zero."""
+        return None if self.presence_BS is None else self.presence_BS.log()
 
 
 def stack_rows(rows: Sequence[Row], *, pad_to: int | None = None) -> Batch:
@@ -127,6 +136,12 @@ def stack_rows(rows: Sequence[Row], *, pad_to: int | None = None) -> Batch:
         spread = flat.new_zeros(shape).index_copy(axis, places_T, flat)
         return spread.view(*shape[:axis], len(rows), size, *shape[axis + 1 :])
 
+    has_presence = any(row.presence_S is not None for row in rows)
+    presence_BS = None
+    if has_presence:
+        ones = [torch.ones(length, device=device) for length in lengths]
+        own = [one if row.presence_S is None else row.presence_S for row, one in zip(rows, ones, strict=True)]
+        presence_BS = padded([one - 1 for one in own], 0) + 1  # padding is masked anyway, and has a logarithm so
     return Batch(
         embeds_BSD=padded([row.embeds_SD for row in rows], 0),
         mask_BS=torch.arange(size, device=device)[None] < torch.tensor(lengths, device=device)[:, None],
@@ -137,6 +152,7 @@ def stack_rows(rows: Sequence[Row], *, pad_to: int | None = None) -> Batch:
         next_positions=tuple(row.next_position for row in rows),
         target_ids=tuple(row.target_ids for row in rows),
         places_T=places_T,
+        presence_BS=presence_BS,
     )
 
 

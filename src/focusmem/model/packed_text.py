@@ -18,6 +18,9 @@ from focusmem.model.compiled import compiled_on_gpu
 from focusmem.model.inputs import Batch
 from focusmem.model.lora import LoraUpdate
 
+_KERNEL_STEP = 8
+"""Head widths come in multiples of it."""
+
 Low = tuple[Tensor, Tensor, float]
 """A low-rank update: down, up, and its scale."""
 
@@ -54,6 +57,7 @@ def run_packed(text: Any, batch: Batch, updates: nn.ModuleDict | None, *, num_la
         batch.deep_LVD,
         updates=updates,
         num_layers=num_layers,
+        scores_T=None if batch.attention_BS is None else batch.attention_BS.flatten().index_select(0, places_T),
     )
     spread_XD = hidden_TD.new_zeros(len(flat_XD), hidden_TD.shape[1]).index_copy(0, places_T, hidden_TD)
     return spread_XD.view(*batch.embeds_BSD.shape[:2], -1)
@@ -69,8 +73,11 @@ def read_packed(
     *,
     updates: nn.ModuleDict | None = None,
     num_layers: int | None = None,
+    scores_T: Tensor | None = None,
 ) -> Tensor:
-    """Hidden states after the final norm, (T, D). `visual_V` are the places that DeepStack adds to."""
+    """Hidden states after the final norm, (T, D). `visual_V` are the places that DeepStack adds to; `scores_T` is
+    added to whatever attention scores a token gets.
+    """
     cosine_TX, sine_TX = (table[0] for table in text.rotary_emb(embeds_TD[None], positions_3T[:, None]))
     hidden_TD = embeds_TD
     for index, layer in enumerate(text.layers[:num_layers]):
@@ -81,7 +88,7 @@ def read_packed(
             own.q_norm.weight, own.k_norm.weight, cosine_TX, sine_TX, own.q_norm.variance_epsilon,
             low.get("self_attn/q_proj"), low.get("self_attn/k_proj"), low.get("self_attn/v_proj"),
         )  # fmt: skip
-        attended_TAX = attend_packed(queries, keys, values, borders)
+        attended_TAX = attend_packed(queries, keys, values, borders, scores_T)
         hidden_TD = _after_attention(
             hidden_TD, attended_TAX, own.o_proj.weight, layer.post_attention_layernorm.weight,
             layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight, layer.mlp.down_proj.weight,
@@ -109,24 +116,46 @@ def _updates_of(updates: nn.ModuleDict, index: int) -> dict[str, Low]:
     return found
 
 
-def attend_packed(queries_TAX: Tensor, keys_TAX: Tensor, values_TAX: Tensor, borders: Borders) -> Tensor:
-    """Causal attention inside each example."""
+def attend_packed(
+    queries_TAX: Tensor, keys_TAX: Tensor, values_TAX: Tensor, borders: Borders, scores_T: Tensor | None = None
+) -> Tensor:
+    """Causal attention inside each example; `scores_T` is added to the scores that a token gets."""
+    width = queries_TAX.shape[-1]
+    scale = width**-0.5
+    if scores_T is not None:
+        # Kernels for rows end to end take no such term, so it comes in as one more factor of each product.
+        factors = (torch.full_like(scores_T, 1 / scale), scores_T, torch.zeros_like(scores_T))
+        queries_TAX, keys_TAX, values_TAX = (
+            _widened(tensor, factor_T)
+            for tensor, factor_T in zip((queries_TAX, keys_TAX, values_TAX), factors, strict=True)
+        )
+    return _attend(queries_TAX, keys_TAX, values_TAX, borders, scale)[..., :width]
+
+
+def _widened(tensor_TAX: Tensor, factor_T: Tensor) -> Tensor:
+    """One more element for every head, and zeros up to what kernels like."""
+    more_TAY = tensor_TAX.new_zeros(*tensor_TAX.shape[:2], _KERNEL_STEP - 1)
+    factor_TA1 = factor_T.to(tensor_TAX.dtype)[:, None, None].expand(-1, tensor_TAX.shape[1], 1)
+    return torch.cat([tensor_TAX, factor_TA1, more_TAY], dim=-1)
+
+
+def _attend(queries_TAX: Tensor, keys_TAX: Tensor, values_TAX: Tensor, borders: Borders, scale: float) -> Tensor:
     if queries_TAX.is_cuda:
         from torch.nn.attention.varlen import varlen_attn
 
         starts, longest = borders.starts_R, borders.longest
         packed: Tensor = varlen_attn(  # type: ignore[assignment]
-            queries_TAX, keys_TAX, values_TAX, starts, starts, longest, longest, window_size=(-1, 0)
+            queries_TAX, keys_TAX, values_TAX, starts, starts, longest, longest, scale=scale, window_size=(-1, 0)
         )
         return packed
     sizes = borders.starts_R.diff().tolist()
-    pieces = zip(*(torch.split(tensor, sizes) for tensor in (queries_TAX, keys_TAX, values_TAX)), strict=True)
-    return torch.cat([_attend_one(*piece) for piece in pieces])
+    splits = [torch.split(tensor, sizes) for tensor in (queries_TAX, keys_TAX, values_TAX)]
+    return torch.cat([_attend_one(*piece, scale=scale) for piece in zip(*splits, strict=True)])
 
 
-def _attend_one(queries_TAX: Tensor, keys_TAX: Tensor, values_TAX: Tensor) -> Tensor:
+def _attend_one(queries_TAX: Tensor, keys_TAX: Tensor, values_TAX: Tensor, *, scale: float) -> Tensor:
     queries, keys, values = (tensor.transpose(0, 1)[None] for tensor in (queries_TAX, keys_TAX, values_TAX))
-    return F.scaled_dot_product_attention(queries, keys, values, is_causal=True)[0].transpose(0, 1)
+    return F.scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=scale)[0].transpose(0, 1)
 
 
 @compiled_on_gpu

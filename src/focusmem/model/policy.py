@@ -39,6 +39,8 @@ class Memory:
     """None when the gate did not take part."""
     state_ND: Tensor | None = None
     """u_t of each block's decision; None when neither readout nor gate asked for it."""
+    valid: tuple[bool, ...] = ()
+    """Which blocks the gate may let in at all; empty when it did not take part."""
 
 
 class MemoryPolicy(nn.Module):
@@ -187,17 +189,15 @@ class MemoryPolicy(nn.Module):
         if not is_gated or state_ND is None:
             return Memory(blocks_NKD, tuple(places), tuple(valid_N.tolist()), state_ND=state_ND)
         trust: Trust = self.gate(state_ND, blocks_NKD, valid_N, generator=generator)
-        return Memory(blocks_NKD, tuple(places), tuple(trust.keep_N.tolist()), trust, state_ND)
+        keep, valid = torch.stack([trust.keep_N, valid_N]).tolist()
+        return Memory(blocks_NKD, tuple(places), tuple(keep), trust, state_ND, tuple(valid))
 
     def inject(self, rows: Sequence[Row], memory: Memory | None) -> list[Row]:
         """Rows with their accepted blocks in front; without any, the rows themselves."""
         if memory is None:
             return list(rows)
-        blocks_NKD = memory.blocks_NKD
-        if self.training and memory.trust is not None:
-            # Times one; it carries the gradient of having been kept.
-            blocks_NKD = blocks_NKD * memory.trust.scale_N[:, None, None].to(blocks_NKD.dtype)
-        return self.injection(rows, blocks_NKD, memory.places, memory.keep)
+        presence_N = memory.trust.scale_N if self.training and memory.trust is not None else None
+        return self.injection(rows, memory.blocks_NKD, memory.places, memory.keep, presence_N)
 
     def target_logits(self, rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
         """Scores (M, vocabulary) at the reply's positions, and the reply's ids (M,)."""

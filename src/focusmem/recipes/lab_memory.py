@@ -71,7 +71,9 @@ _CONTENT = StageAConfig(content_weight=0.05)
 """Of the paper's 0.25, a fifth: an action here is a line of JSON of which one token in twenty is in doubt, so that its
 loss per token is a twentieth of that of a description, and 0.25 would leave actions a seventh of each step."""
 _ACTION_ONLY = StageAConfig(content_weight=0.0)
-_READOUT, _FULL = StageBConfig(is_gated=False), StageBConfig()
+_READOUT, _FULL = StageBConfig(is_gated=False), StageBConfig(gate_weight=0.005, keeping="measured")
+"""Of the paper's 0.05 for the gate, a tenth, for the same reason; and what keeping a block is worth is measured, since
+its gradient does not tell here: where a block has settled the action, a little more or less of it changes nothing."""
 
 VARIANTS: Mapping[str, Variant] = {
     "action-only": Variant(stage_a=_ACTION_ONLY, what="fixed blocks, learnt from actions alone"),

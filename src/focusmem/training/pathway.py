@@ -128,6 +128,14 @@ def reply_nats(backbone: Backbone, rows: Sequence[Row], *, max_tokens: int) -> l
     return nats
 
 
+def row_sums(backbone: Backbone, rows: Sequence[Row], hidden: Sequence[Tensor]) -> Tensor:
+    """The same as `token_sum`, row by row."""
+    lengths = [len(row.target_ids) for row in rows]
+    ids_M = torch.tensor([token for row in rows for token in row.target_ids], device=backbone.device)
+    own = zip(hidden, torch.split(ids_M, lengths), strict=True)
+    return torch.stack([token_loss(backbone.logits(states_MD), ids_M) for states_MD, ids_M in own])
+
+
 def token_sum(backbone: Backbone, rows: Sequence[Row], hidden: Sequence[Tensor]) -> Tensor:
     """Cross-entropy of the rows' replies, from the hidden states before each token."""
     ids_M = torch.tensor([token for row in rows for token in row.target_ids], device=backbone.device)

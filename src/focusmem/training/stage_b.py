@@ -4,27 +4,31 @@ Paper, Appendix A.3. Begins with a memory from stage A and trains all of the pat
 blocks that were put in to mislead. Ordinary items get no label: whether they help is for the actions to say.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from focusmem.errors import CheckpointError, ConfigError
 from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.inputs import Row
 from focusmem.model.policy import Memory, MemoryPolicy
 from focusmem.training.batch import TrainingData
 from focusmem.training.config import LoopConfig
 from focusmem.training.loop import TrainingResult, train
 from focusmem.training.losses import drop_loss
-from focusmem.training.pathway import EmbeddedShare, EncodedShare, Look, target_hidden, token_sum
+from focusmem.training.pathway import EmbeddedShare, EncodedShare, Look, row_sums, target_hidden, token_sum
 from focusmem.training.prepared import Needs, Prepared
 from focusmem.training.stage import Losses, Passage, Reduction
 from focusmem.training.stage_a import StageA
 
 LEARNING_RATE = 5e-6
+
+Keeping = Literal["straight-through", "measured"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +41,9 @@ class StageBConfig:
     """Whether blocks are read for the current state."""
     is_gated: bool = True
     """Whether the gate decides about blocks; without it, misleading ones are left out."""
+    keeping: Keeping = "straight-through"
+    """How actions tell the gate what to keep. The paper's way is the gradient at the blocks that were kept. Measured:
+    of each decision one block is left out, or put in, and the gate is told what the action lost or gained by it."""
     reduction: Reduction = "mean"
     """The paper writes a plain sum over negatives; a mean does not grow with the batch."""
 
@@ -45,8 +52,9 @@ class StageBConfig:
             raise ConfigError(f"StageBConfig.gate_weight is {self.gate_weight}; it must not be negative.")
         if not (self.is_dynamic or self.is_gated):
             raise ConfigError("StageBConfig.is_dynamic and is_gated are both off; that is stage A with action loss.")
-        if self.reduction not in get_args(Reduction):
-            raise ConfigError(f"StageBConfig.reduction is '{self.reduction}'; choose one of {get_args(Reduction)}.")
+        for name, choices in (("reduction", get_args(Reduction)), ("keeping", get_args(Keeping))):
+            if getattr(self, name) not in choices:
+                raise ConfigError(f"StageBConfig.{name} is '{getattr(self, name)}'; choose one of {choices}.")
 
 
 @dataclass(frozen=True)
@@ -89,11 +97,20 @@ class StageB:
         if not rows.decisions:
             return Losses({})
         memory, is_negative = self.remember(policy, share, rows, max_tokens=max_tokens, generator=generator)
-        injected = policy.inject(rows.decisions, memory)
+        is_measured = memory is not None and memory.trust is not None and self.config.keeping == "measured"
+        # Without the gate's view of them, blocks carry no gradient of having been kept.
+        injected = policy.inject(rows.decisions, replace(memory, trust=None) if memory and is_measured else memory)
         hidden = target_hidden(policy.backbone, injected, max_tokens=max_tokens)
         sums = {"action": token_sum(policy.backbone, injected, hidden)}
         if memory is None or memory.trust is None:
             return Losses(sums)
+        if is_measured:
+            with torch.no_grad():
+                own_B = row_sums(policy.backbone, injected, hidden)
+            seed = generator.initial_seed() if generator is not None else 0
+            sums["action"] = sums["action"] + keeping_term(
+                policy, rows.decisions, memory, own_B, rng=random.Random(seed), max_tokens=max_tokens
+            )
         if any(is_negative):
             sums["gate"] = drop_loss(gate_logits(policy, memory, is_negative))
         return Losses(sums, _passage(memory.keep, is_negative))
@@ -128,6 +145,41 @@ def gate_logits(policy: MemoryPolicy, memory: Memory, is_wanted: list[bool]) -> 
     numbers = [number for number, wanted in enumerate(is_wanted) if wanted]
     chosen = torch.tensor(numbers, device=memory.blocks_NKD.device)
     return policy.gate.logits(memory.state_ND[chosen], memory.blocks_NKD.detach()[chosen])
+
+
+def keeping_term(
+    policy: MemoryPolicy, rows: Sequence[Row], memory: Memory, own_B: Tensor, *, rng: random.Random, max_tokens: int
+) -> Tensor:
+    """Zero, with the gradient that the actions' expected loss has by the trust in blocks; `own_B` is their loss.
+
+    Of each decision one block is tried the other way round. What the action loses by having it, times the number of
+    blocks, is in the mean the gradient by the chance of keeping a block. It moves the gate alone: blocks learn from
+    the actions they are seen by.
+    """
+    of_row: dict[int, list[int]] = {}
+    for block, (place, is_valid) in enumerate(zip(memory.places, memory.valid, strict=True)):
+        if is_valid:
+            of_row.setdefault(place.row, []).append(block)
+    if not of_row:
+        return own_B.new_zeros(())
+    tried = {row: rng.choice(blocks) for row, blocks in of_row.items()}
+    keep = list(memory.keep)
+    for block in tried.values():
+        keep[block] = not keep[block]
+    numbers, device = list(tried), own_B.device
+    with torch.no_grad():
+        injected = policy.injection(rows, memory.blocks_NKD, memory.places, keep)
+        others = [injected[number] for number in numbers]
+        hidden = target_hidden(policy.backbone, others, max_tokens=max_tokens)
+        other_R = row_sums(policy.backbone, others, hidden)
+        signs_R = torch.tensor([1.0 if memory.keep[tried[row]] else -1.0 for row in numbers], device=device)
+        counts_R = torch.tensor([float(len(of_row[row])) for row in numbers], device=device)
+        lost_R = signs_R * counts_R * (own_B[numbers] - other_R)
+    chosen = torch.tensor([tried[row] for row in numbers], device=device)
+    assert memory.state_ND is not None, "the gate took part, so the state was there"
+    logits_R = policy.gate.logits(memory.state_ND[chosen], memory.blocks_NKD.detach()[chosen])
+    total = (lost_R * logits_R.sigmoid()).sum()
+    return total - total.detach()
 
 
 def _passage(keep: tuple[bool, ...], is_negative: list[bool]) -> Passage:
