@@ -224,7 +224,9 @@ def load_embedder(policy: Backbone, folder: Path) -> QwenEmbedder:
         raise StorageError(f"Could not read the embedder in {folder}: {error}") from error
     if card["policy"]["weights"] != policy.identity().weights:
         raise CheckpointError(f"The embedder in {folder} belongs to another policy. Train it again for this one.")
-    merged = copy.deepcopy(policy)
+    # The update is one of text blocks alone, so whatever the policy has seen its embedder has seen as well.
+    tower = policy.model.model.visual
+    merged = copy.deepcopy(policy, {id(tower): tower, id(policy.pictures): policy.pictures})
     scale = 2.0  # alpha is twice the rank
     layers = merged.language_model.layers
     with torch.no_grad():

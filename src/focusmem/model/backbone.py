@@ -12,9 +12,11 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -25,7 +27,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from focusmem.errors import BackboneError, ConfigError
 from focusmem.model.chat import SPECIAL_TOKENS, ChatTokenizer
-from focusmem.model.images import ImageConfig, prepare_image
+from focusmem.model.images import ImageConfig, cut_patches, fitted_pixels
 from focusmem.model.inputs import Batch, PackedRows, Row, TokenRow, stack_rows
 from focusmem.model.lora import AttachedLora, LoraConfig, LoraSwitch, attach_lora
 from focusmem.model.packed_text import run_packed
@@ -301,13 +303,17 @@ class Backbone(nn.Module):
     def _look_at(self, pictures: Sequence[Screenshot]) -> list[VisionFeatures]:
         if not pictures:
             return []
-        patches = [prepare_image(picture.image(), self.images) for picture in pictures]
-        grids = torch.tensor([[1, *one.grid] for one in patches], device=self.device)
-        pixels = torch.cat([torch.from_numpy(one.values_PF) for one in patches]).to(self.device, self.dtype)
+        fitted = [fitted_pixels(picture.image(), self.images) for picture in pictures]
+        side = self.images.patch_size
+        patch_grids = [(pixels.shape[0] // side, pixels.shape[1] // side) for pixels in fitted]
+        grids = torch.tensor([[1, *grid] for grid in patch_grids], device=self.device)
+        alike = (np.stack(list(run)) for _, run in groupby(fitted, key=lambda pixels: pixels.shape))
+        parts = [cut_patches(torch.from_numpy(one).to(self.device), self.images).to(self.dtype) for one in alike]
+        pixels = torch.cat(parts)
         with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
             out = self.model.model.visual(pixels, grid_thw=grids)
         merge = self.images.merge_size
-        token_grids = [(one.grid[0] // merge, one.grid[1] // merge) for one in patches]
+        token_grids = [(rows // merge, columns // merge) for rows, columns in patch_grids]
         sizes = [rows * columns for rows, columns in token_grids]
         mains = out.pooler_output.split(sizes)
         deeps = torch.split(torch.stack(list(out.deepstack_features)), sizes, dim=1)

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from PIL import Image
+from torch import Tensor
 
 from focusmem.errors import ConfigError
 
@@ -76,19 +78,36 @@ def fitted_size(height: int, width: int, config: ImageConfig) -> tuple[int, int]
 
 def prepare_image(image: Image.Image, config: ImageConfig) -> Patches:
     """Resize, normalise and cut one picture into patches."""
-    height, width = fitted_size(image.height, image.width, config)
-    resized = image.convert("RGB").resize((width, height), resample=Image.Resampling.BICUBIC)
-    pixels_HWC = np.asarray(resized)
-    # A byte has 256 values, so normalising is a table look-up.
-    table_CV = _normalised_bytes(config)
-    normalised_CHW = np.stack([table_CV[channel][pixels_HWC[..., channel]] for channel in range(3)])
+    pixels_HWC = fitted_pixels(image, config)
+    values_PF = cut_patches(torch.from_numpy(pixels_HWC)[None], config)
+    height, width, _ = pixels_HWC.shape
+    return Patches(values_PF.numpy(), (height // config.patch_size, width // config.patch_size))
 
+
+def fitted_pixels(image: Image.Image, config: ImageConfig) -> npt.NDArray[np.uint8]:
+    """Bytes of red, green and blue, (H, W, 3), in a size that is a whole number of tokens."""
+    height, width = fitted_size(image.height, image.width, config)
+    rgb = image.convert("RGB")
+    if rgb.size != (width, height):
+        rgb = rgb.resize((width, height), resample=Image.Resampling.BICUBIC)
+    return np.array(rgb)
+
+
+def cut_patches(pixels_NHWC: Tensor, config: ImageConfig) -> Tensor:
+    """Patches (P, F) of pictures of one size, one picture after the other, normalised where the pixels are: a byte is a
+    quarter of what it becomes, and a GPU turns thousands of them at once.
+    """
+    # A byte has 256 values, so normalising is a table look-up.
+    table_CV = torch.from_numpy(_normalised_bytes(config)).to(pixels_NHWC.device)
+    indices_NHWC = pixels_NHWC.int()
+    normalised = torch.stack([table_CV[channel][indices_NHWC[..., channel]] for channel in range(3)], dim=1)
     patch, merge, frames = config.patch_size, config.merge_size, config.temporal_patch_size
+    num, _, height, width = normalised.shape
     rows, columns = height // patch, width // patch
-    blocks = normalised_CHW.reshape(3, rows // merge, merge, patch, columns // merge, merge, patch)
-    ordered = blocks.transpose(1, 4, 2, 5, 0, 3, 6)  # block row, block column, row, column, channel, y, x
-    repeated = np.repeat(ordered[:, :, :, :, :, None], frames, axis=5)
-    return Patches(repeated.reshape(rows * columns, -1), (rows, columns))
+    blocks = normalised.view(num, 3, rows // merge, merge, patch, columns // merge, merge, patch)
+    ordered = blocks.permute(0, 2, 5, 3, 6, 1, 4, 7)  # picture, block row, block column, row, column, channel, y, x
+    repeated = ordered[:, :, :, :, :, :, None].expand(*ordered.shape[:6], frames, patch, patch)
+    return repeated.reshape(num * rows * columns, -1)
 
 
 def _normalised_bytes(config: ImageConfig) -> npt.NDArray[np.float32]:

@@ -18,6 +18,8 @@ MAX_PIXELS = 64_000_000
 MAX_PNG_BYTES = 64 * 2**20
 SUPPORTED_MODES = ("RGB", "RGBA", "L", "LA", "P", "1")
 
+_COMPRESSION = 2
+"""Of what we encode ourselves: twice as fast as the usual 6, and an eighth larger."""
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
@@ -71,7 +73,7 @@ class Screenshot:
             raise RecordError(f"This image cannot be decoded: {error}.") from error
         pixels.info = {}
         buffer = io.BytesIO()
-        pixels.save(buffer, format="PNG")
+        pixels.save(buffer, format="PNG", compress_level=_COMPRESSION)
         data = buffer.getvalue()
         return cls(png=data, digest=sha256_hex(data), width=pixels.width, height=pixels.height)
 
