@@ -3,6 +3,7 @@ import sys
 from functools import partial
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from focusmem.bank.store import Bank
@@ -42,6 +43,13 @@ def test_training_without_preparation_says_what_to_run(policy, tmp_path):
     result = run("train", "full", "--policy", policy, *out)
     assert isinstance(result.exception, StorageError)
     assert "focusmem lab prepare" in str(result.exception)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_the_way_out_is_told(policy, tmp_path):
+    result = run("train", "full", "--policy", policy, "--out", str(tmp_path / "run"))
+    assert isinstance(result.exception, ConfigError)
+    assert "no GPU here; use --device cpu" in str(result.exception)
 
 
 @pytest.mark.parametrize(

@@ -106,11 +106,15 @@ def iter_tasks(
         raise ConfigError("There is no site to draw tasks from.")
     while True:
         site_id = rng.choice(names)
-        kinds = KINDS[world.site(site_id).family]
-        kind = rng.choices(kinds, [COMPARISON_WEIGHT if kind in COMPARISONS else 1 for kind in kinds])[0]
-        task = make_task(world, site_id, kind, use, rng.randrange(10**6))
+        task = make_task(world, site_id, drawn_kind(world, site_id, rng), use, rng.randrange(10**6))
         if sensible_rollout(world, task) is not None:
             yield task
+
+
+def drawn_kind(world: World, site_id: str, rng: random.Random) -> str:
+    """A kind of task that fits the site."""
+    kinds = KINDS[world.site(site_id).family]
+    return rng.choices(kinds, [COMPARISON_WEIGHT if kind in COMPARISONS else 1 for kind in kinds])[0]
 
 
 def sensible_rollout(world: World, task: LabTask) -> Rollout | None:

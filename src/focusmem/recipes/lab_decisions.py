@@ -21,8 +21,8 @@ from focusmem.lab.corpus import Corpus
 from focusmem.lab.drawing import made_side_by_side, pixels_of, placeholder
 from focusmem.lab.experts import as_trajectory
 from focusmem.lab.recall import LabBank
-from focusmem.lab.rollout import Rollout, RolloutStep, sensible_rollout
-from focusmem.lab.tasks import KINDS, NUM_SITES, Use, make_task
+from focusmem.lab.rollout import Rollout, RolloutStep, drawn_kind, sensible_rollout
+from focusmem.lab.tasks import NUM_SITES, Use, make_task
 from focusmem.lab.world import World
 from focusmem.model.chat import ChatTokenizer
 from focusmem.schemas import EvidenceItem, Screenshot, Step, Task, Trajectory, action_to_json
@@ -274,7 +274,7 @@ class LabDecisions:
         while True:
             num_sites = self.config.num_sites or NUM_SITES[self.config.split]
             site_id = f"{self.config.split}-{rng.randrange(num_sites)}"
-            kind = rng.choice(KINDS[self.world.site(site_id).family])
+            kind = drawn_kind(self.world, site_id, rng)
             task = make_task(self.world, site_id, kind, self.config.use, rng.randrange(10**6))
             rollout = sensible_rollout(self.world, task)
             if rollout is not None:
