@@ -195,6 +195,20 @@ def test_another_variants_memory_does_not_act(policy, tmp_path, notes, name, mes
         measure_gate(policy, tmp_path / "memory", name)
 
 
+@pytest.mark.slow
+def test_a_gate_is_measured_on_sites_it_has_not_seen(policy, tmp_path):
+    memory = MemoryPolicy(policy, SMALL)
+    Checkpoint.save(memory, tmp_path / "memory", notes={"stage": "stage_b", "variant": "full"})
+    few = {"num_trajectories": 8, "num_learnt": 8, "num_probe_steps": 3}
+    found = measure_gate(policy, tmp_path / "memory", "full", layers=(1,), sets_threshold=True, **few)
+    assert found["num_misleading"] > 0
+    assert found["num_right"] > 0
+    for value in (found["probe_auc"], found["gate_auc"], found["probe_auc_by_layer"]["1"]):
+        assert 0 <= value <= 1
+    threshold = found["chosen_on_validation"]["threshold"]
+    assert Checkpoint.open(tmp_path / "memory").build(policy).config.gate.threshold == pytest.approx(threshold)
+
+
 def test_a_memory_from_before_variants_were_noted_acts(policy, tmp_path):
     Checkpoint.save(MemoryPolicy(policy, SMALL), tmp_path / "memory", notes={"stage": "stage_b"})
     assert agent_memory(policy, tmp_path / "memory", "full").use.is_gated

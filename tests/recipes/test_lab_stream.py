@@ -18,6 +18,7 @@ from focusmem.recipes.lab_decisions import LabDecisions, LabDecisionsConfig, Sit
 from focusmem.recipes.lab_experiment import train_on_stream
 from focusmem.recipes.lab_memory import TEACHER, LabTraining
 from focusmem.recipes.lab_stream import LabStream, StreamConfig, useful_decisions
+from focusmem.schemas import parse_action
 from focusmem.training.config import LoopConfig
 from focusmem.training.metrics import read_metrics
 from focusmem.training.questions import DESCRIBE, SUBTYPES, Questions, problem_with
@@ -156,6 +157,11 @@ def test_both_stages_learn_from_a_stream(policy, tmp_path):
     assert again is not None
     first = [read_metrics(tmp_path / run / "stage-b" / "metrics.jsonl")[0]["loss"] for run in ("full", "b")]
     assert first[1] == pytest.approx(first[0], rel=1e-4)
+    other = replace(training, state_layer=1, gate_weight=0.7)
+    elsewhere = train_on_stream(policy, "full", tmp_path / "c", other, start=start, **own)
+    assert Checkpoint.open(elsewhere).build(policy).config.state_layer == 1
+    assert Checkpoint.open(elsewhere).notes["config"]["stage"]["gate_weight"] == 0.7
+    assert Checkpoint.open(again).notes["config"]["stage"]["keeping"] == "measured"
 
 
 def test_a_memory_learns_on_with_other_episodes(policy, tmp_path):
@@ -216,3 +222,31 @@ def test_the_second_stage_sees_new_episodes(policy, tmp_path, monkeypatch):
     assert shares == [0.0, 0.5, 0.0], "only a gate has a use for what misleads"
     assert first.told is not None
     assert second.told is None
+
+
+def test_drills_ask_for_what_was_told_and_come_besides(world, policy, bank):
+    data = source(world, policy, bank)
+    plain, drilled = (LabStream(data, StreamConfig(num_episodes=1, num_drills=num, num_batches=9)) for num in (0, 12))
+    assert plain.digest != drilled.digest
+    [one, two] = [stream.batch(3) for stream in (plain, drilled)]
+    assert two.decisions[: len(one.decisions)] == one.decisions
+    assert two.items[: len(one.items)] == one.items
+    drills = two.decisions[len(one.decisions) :]
+    assert len(drills) == 12
+    kinds = set()
+    for drill in drills:
+        told = " ".join(two.items[use.item].prompt[0].parts[0] for use in drill.uses)
+        asked = " ".join(turn.parts[0] for turn in drill.prompt)
+        first, second, name = parse_action(drill.reply).arguments.answer.rsplit(", ", 2)
+        assert first in told
+        assert first not in asked
+        assert second in told + asked
+        assert name in asked
+        kinds.add((len(drill.uses), second in told))
+    assert kinds == {(1, True), (2, True), (1, False)}
+    assert drilled.batch(4).decisions[-1] != drills[-1]
+    assert (
+        LabStream(data, StreamConfig(num_episodes=1, num_drills=12, num_batches=9)).batch(3).decisions == two.decisions
+    )
+    with pytest.raises(ConfigError, match="num_drills is -1"):
+        StreamConfig(num_drills=-1)

@@ -142,9 +142,13 @@ def train(
     ] = None,
     trajectories: Annotated[int, typer.Option(help="With --prepared: as many as were prepared.")] = 1500,
     episodes: Annotated[int, typer.Option(help="Without --prepared: new episodes per step.")] = 8,
+    drills: Annotated[int, typer.Option(help="Without --prepared: comparisons in words per step, besides.")] = 48,
     steps: Annotated[int, typer.Option(help="Steps of stage A.")] = 2000,
     more_steps: Annotated[int, typer.Option(help="Steps of stage B.")] = 1000,
     rate: Annotated[float, typer.Option(help="Learning rate of stage A; half of it in stage B.")] = 2e-4,
+    state_layer: Annotated[
+        int | None, typer.Option(help="Read the state off hidden states after so many blocks, whatever the variant.")
+    ] = None,
     gate_weight: Annotated[
         float | None, typer.Option(help="How much the gate's loss counts; unless told, the variant's own weight.")
     ] = None,
@@ -176,10 +180,12 @@ def train(
         packs_rows=is_on_gpu, stores_half=True, max_group_tokens=262_144,
     )  # fmt: skip
     stage_b = replace(stage_a, learning_rate=rate / 2, gate_rate_times=gate_rate, num_steps=more_steps)
-    training = LabTraining(stage_a=stage_a, stage_b=stage_b, gate_weight=gate_weight, max_minutes=max_minutes)
+    training = LabTraining(
+        stage_a=stage_a, stage_b=stage_b, gate_weight=gate_weight, state_layer=state_layer, max_minutes=max_minutes
+    )
     backbone = load_policy(policy, device)
     if prepared is None:
-        stream = StreamConfig(num_episodes=episodes)
+        stream = StreamConfig(num_episodes=episodes, num_drills=drills)
         decisions = LabDecisionsConfig(seed=seed)
         memory = train_on_stream(backbone, variant, out, training, stream=stream, decisions=decisions, start=start)
     else:
@@ -206,6 +212,10 @@ def gate(
     checkpoint: Annotated[Path, typer.Option(help="The trained memory's folder.")],
     policy: PolicyOption = None,
     trajectories: Annotated[int, typer.Option(help="Held-out episodes to measure on.")] = 100,
+    learnt: Annotated[int, typer.Option(help="Episodes that the probe learns from.")] = 2000,
+    layer: Annotated[
+        list[int] | None, typer.Option(help="Also probe with hidden states after so many blocks; may be repeated.")
+    ] = None,
     set_threshold: Annotated[
         bool,
         typer.Option("--set-threshold", help="Keep the threshold that validation sites choose."),
@@ -225,6 +235,8 @@ def gate(
         checkpoint,
         memory,
         num_trajectories=trajectories,
+        num_learnt=learnt,
+        layers=layer or (),
         num_workers=workers,
         sets_threshold=set_threshold,
     )
@@ -235,6 +247,8 @@ def gate(
         f"A probe tells right from misleading blocks with an area under the curve of {figures['probe_auc']:.3f} "
         f"({figures['num_right']} right, {figures['num_misleading']} misleading)."
     )
+    for number, found in figures["probe_auc_by_layer"].items():
+        typer.echo(f"With the state after {number} blocks: {found:.3f}.")
     if "gate_auc" in figures:
         threshold = figures["chosen_on_validation"]["threshold"]
         typer.echo(

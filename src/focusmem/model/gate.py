@@ -48,12 +48,18 @@ class Trust:
 
 
 class TrustGate(nn.Module):
+    """State and block are brought into one space before they are compared: they come from different ones, and a product
+    of coordinates that mean different things says nothing.
+    """
+
     def __init__(self, config: GateConfig, *, policy_width: int) -> None:
         super().__init__()
         self.config = config
         self.norm_state = nn.LayerNorm(policy_width)
         self.norm_block = nn.LayerNorm(policy_width)
-        self.hidden = nn.Linear(3 * policy_width, config.hidden_width)
+        self.project_state = nn.Linear(policy_width, config.hidden_width)
+        self.project_block = nn.Linear(policy_width, config.hidden_width)
+        self.hidden = nn.Linear(3 * config.hidden_width, config.hidden_width)
         self.out = nn.Linear(config.hidden_width, 1)
         nn.init.normal_(self.out.weight, std=1e-2 / math.sqrt(config.hidden_width))
         nn.init.constant_(self.out.bias, math.log(config.open_at / (1 - config.open_at)))
@@ -61,8 +67,8 @@ class TrustGate(nn.Module):
     def logits(self, state_ND: Tensor, blocks_NKD: Tensor) -> Tensor:
         """Trust before the sigmoid, (N,). Detach `blocks_NKD` for a loss that must not reshape the blocks."""
         dtype = self.hidden.weight.dtype
-        state = self.norm_state(state_ND.to(dtype))
-        block = self.norm_block(blocks_NKD.to(dtype).mean(dim=1))
+        state = self.project_state(self.norm_state(state_ND.to(dtype)))
+        block = self.project_block(self.norm_block(blocks_NKD.to(dtype).mean(dim=1)))
         hidden = F.gelu(self.hidden(torch.cat([state, block, state * block], dim=-1)))
         return self.out(hidden).squeeze(-1).float()  # type: ignore[no-any-return]
 

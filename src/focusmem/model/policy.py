@@ -125,7 +125,11 @@ class MemoryPolicy(nn.Module):
         """u_t: the pooled context of each decision, (B, D). The reply is not part of it."""
         if self.config.state_source == "embeddings":
             return torch.stack([row.embeds_SD[: row.num_context].float().mean(dim=0) for row in rows])
-        hidden_BSD = self.backbone.run(stack_rows(rows), num_layers=self.config.state_layer)
+        return self.hidden_state(rows, self.config.state_layer)
+
+    def hidden_state(self, rows: Sequence[Row], layer: int | None) -> Tensor:
+        """The same from hidden states after so many blocks; None: after all, and the final norm."""
+        hidden_BSD = self.backbone.run(stack_rows(rows), num_layers=layer)
         return torch.stack(
             [hidden[: row.num_context].float().mean(dim=0) for hidden, row in zip(hidden_BSD, rows, strict=True)]
         )

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from focusmem.lab.rollout import Rollout
 from focusmem.lab.split_bank import SplitBank
-from focusmem.lab.tasks import NUM_SITES
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.recipes.lab_decisions import LabBatches, LabDecisions, LabDecisionsConfig, Shelf
@@ -16,9 +16,6 @@ from focusmem.recipes.lab_pictures import lab_look
 from focusmem.training.gate_probe import labelled_blocks, probe_auc
 from focusmem.training.threshold import area_under_curve, choose_threshold, gate_scores, write_threshold
 from focusmem.training.trajectory_batches import BatchingConfig
-
-_NUM_SITES = 400
-"""Of a large split, the first ones: the probe needs some hundred episodes."""
 
 
 class OwnSite:
@@ -36,12 +33,10 @@ def gate_data(
 ) -> LabBatches:
     """Decisions of a split, each with right blocks where there are any, and a misleading one."""
     world = World(world_seed)
-    num_sites = min(_NUM_SITES, NUM_SITES[split])
-    bank = SplitBank(world, split, num_sites=num_sites)
+    bank = SplitBank(world, split)
     config = LabDecisionsConfig(
         split=split,
         num_trajectories=num_trajectories,
-        num_sites=num_sites,
         negative_share=1.0,
         has_working=has_working,
         seed=1,
@@ -56,12 +51,16 @@ def measure_gate(
     name: str,
     *,
     num_trajectories: int = 100,
+    num_learnt: int = 2000,
+    num_probe_steps: int = 1000,
+    layers: Sequence[int] = (),
     num_workers: int = 0,
     sets_threshold: bool = False,
 ) -> dict[str, Any]:
     """How well right blocks are told from misleading ones on sites never trained on.
 
-    A probe for every memory; its own gate too where it has one, with the threshold that validation sites choose.
+    A probe for every memory, taught on `num_learnt` episodes; its own gate too where it has one, with the threshold
+    that validation sites choose. With `layers`, also probes that see hidden states after so many blocks.
     """
     chosen = variant(name)
     memory = load_memory(policy, checkpoint, name)
@@ -71,14 +70,19 @@ def measure_gate(
             memory,
             gate_data(policy, split, num_trajectories=num),
             is_dynamic=chosen.is_dynamic,
+            layers=layers,
             look=look,
             num_workers=num_workers,
         )
-        for split, num in (("m", 4 * num_trajectories), ("e", num_trajectories))
+        for split, num in (("m", num_learnt), ("e", num_trajectories))
     )
+    probed = partial(probe_auc, config=memory.config.gate, num_steps=num_probe_steps)
     figures: dict[str, Any] = {
         "memory": name,
-        "probe_auc": probe_auc(learnt, held_out, config=memory.config.gate),
+        "probe_auc": probed(learnt, held_out),
+        "probe_auc_by_layer": {
+            str(layer): probed(learnt.seen_from(layer), held_out.seen_from(layer)) for layer in layers
+        },
         "num_right": int(held_out.is_right_N.sum()),
         "num_misleading": int((~held_out.is_right_N).sum()),
     }
@@ -90,6 +94,7 @@ def measure_gate(
                 gate_data(policy, split, num_trajectories=num_trajectories, has_working=has_working),
                 is_dynamic=chosen.is_dynamic,
                 look=look,
+                num_workers=num_workers,
             )
             for split, has_working in (("v", True), ("e", False))
         )

@@ -141,10 +141,17 @@ class LabTraining:
     )
     gate_weight: float | None = None
     """Lambda_m; None: the variant's own."""
+    state_layer: int | None = None
+    """Read the state off hidden states after so many blocks; None: wherever the variant reads it."""
     max_minutes: float | None = None
     """Both stages together save and stop after this time; the same call goes on later."""
     started: float = field(default_factory=time.monotonic)
     """Counted from here, so that what comes before the first step counts as well."""
+
+    def memory_of(self, chosen: Variant) -> MemoryConfig:
+        if self.state_layer is None:
+            return chosen.memory
+        return replace(chosen.memory, state_source="hidden", state_layer=self.state_layer)
 
     def in_time(self, loop: LoopConfig) -> LoopConfig:
         """A stage's loop, with what is left of the time."""
@@ -177,7 +184,7 @@ def train_variant(
         _check_start(start, name)
     if begins_with_stage_a(name, start):
         result = train_stage_a(
-            MemoryPolicy(backbone, chosen.memory), data_a, folder / "stage-a",
+            MemoryPolicy(backbone, training.memory_of(chosen)), data_a, folder / "stage-a",
             start=start, stage=chosen.stage_a, loop=training.in_time(training.stage_a), look=look,
         )  # fmt: skip
         start = result.memory
@@ -188,7 +195,7 @@ def train_variant(
     if training.gate_weight is not None:
         stage_b = replace(stage_b, gate_weight=training.gate_weight)
     result = train_stage_b(
-        MemoryPolicy(backbone, chosen.memory), data_b, folder / "stage-b",
+        MemoryPolicy(backbone, training.memory_of(chosen)), data_b, folder / "stage-b",
         start=start, stage=stage_b, loop=training.in_time(training.stage_b), look=look,
     )  # fmt: skip
     return _signed(result.memory, name)

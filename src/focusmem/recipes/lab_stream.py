@@ -9,9 +9,10 @@ from functools import cached_property
 
 from focusmem.errors import ConfigError
 from focusmem.files import sha256_hex
-from focusmem.lab.tasks import COMPARISONS
+from focusmem.lab.tasks import COMPARISONS, NUM_SITES
 from focusmem.lab.ways import followed_ways, shown_ways
 from focusmem.recipes.lab_decisions import LabDecisions
+from focusmem.recipes.lab_memory_drills import memory_drills
 from focusmem.seeds import derive_seed
 from focusmem.training.batch import TrainingBatch
 
@@ -25,6 +26,8 @@ class StreamConfig:
     num_tries: int = 3
     """Episodes that are looked at for each place in a batch, until one has a decision that memory can help with. The
     last place of a batch takes the first it gets: a memory must also do no harm."""
+    num_drills: int = 0
+    """Comparisons in words that a batch brings besides; see `lab_memory_drills`."""
     num_batches: int = 100_000
     seed: int = 0
 
@@ -37,6 +40,8 @@ class StreamConfig:
         for name in ("num_episodes", "num_decisions", "num_tries", "num_batches"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"StreamConfig.{name} is {getattr(self, name)}; it must be at least 1.")
+        if self.num_drills < 0:
+            raise ConfigError(f"StreamConfig.num_drills is {self.num_drills}; it must not be negative.")
 
 
 @dataclass(frozen=True)
@@ -60,10 +65,16 @@ class LabStream:
         return sha256_hex(repr((self.config, self.source.config)).encode())
 
     def batch(self, number: int) -> TrainingBatch:
-        batch = TrainingBatch.merged(self.source.decisions(*self._chosen(episode)) for episode in self.episodes(number))
-        drawn = self.source.drawn(batch)
+        whole = [self.source.decisions(*self._chosen(episode)) for episode in self.episodes(number)]
+        drawn = self.source.drawn(TrainingBatch.merged([*whole, self._drills(number)]))
         self.source.forget()
         return drawn
+
+    def _drills(self, number: int) -> TrainingBatch:
+        own = self.source.config
+        num_sites = own.num_sites or NUM_SITES[own.split]
+        seed = derive_seed(self.config.seed, own.seed)
+        return memory_drills(self.source.world, own.split, num_sites, seed, number, self.config.num_drills)
 
     def episodes(self, number: int) -> list[int]:
         """Those that a batch is made of."""

@@ -46,12 +46,14 @@ def gate_scores(
     is_dynamic: bool = True,
     max_group_tokens: int = 65_536,
     look: Look | None = None,
+    num_workers: int = 0,
 ) -> GateScores:
     """The gate's trust in every block of some data, as it would be at inference."""
     stage = StageB(StageBConfig(is_dynamic=is_dynamic))
     scores: dict[bool, list[float]] = {False: [], True: []}
     numbers = range(data.num_batches)
-    for [share], _ in prepared_batches(data, Preparer(policy, Needs(negatives=True)), numbers):
+    preparer = Preparer(policy, Needs(negatives=True))
+    for [share], _ in prepared_batches(data, preparer, numbers, num_workers=num_workers):
         with torch.no_grad():
             rows = embed(policy, share, look)
             memory, is_negative = stage.remember(policy, share, rows, max_tokens=max_group_tokens)
