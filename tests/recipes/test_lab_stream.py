@@ -8,17 +8,20 @@ from safetensors.torch import load_file
 
 from focusmem.bank.leakage import LeakageGuard
 from focusmem.errors import CheckpointError, ConfigError
+from focusmem.lab.answers import facts_seen
 from focusmem.lab.drawing import placeholder
+from focusmem.lab.pages import FACT_NAMES
 from focusmem.lab.recall import LabBank
 from focusmem.lab.split_bank import SplitBank
-from focusmem.lab.tasks import COMPARISONS
+from focusmem.lab.tasks import COMPARISONS, KINDS, make_task
 from focusmem.lab.ways import followed_ways, shown_ways
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.recipes.lab_decisions import LabDecisions, LabDecisionsConfig, SiteFirst
 from focusmem.recipes.lab_experiment import train_on_stream
 from focusmem.recipes.lab_memory import TEACHER, LabTraining
+from focusmem.recipes.lab_memory_drills import value_view
 from focusmem.recipes.lab_stream import LabStream, StreamConfig, useful_decisions
-from focusmem.schemas import parse_action
+from focusmem.schemas import Screenshot, parse_action
 from focusmem.training.config import LoopConfig
 from focusmem.training.metrics import read_metrics
 from focusmem.training.questions import DESCRIBE, SUBTYPES, Questions, problem_with
@@ -224,29 +227,52 @@ def test_the_second_stage_sees_new_episodes(policy, tmp_path, monkeypatch):
     assert second.told is None
 
 
+def shown(batch):
+    """All pictures of a batch's items."""
+    parts = (part for item in batch.items for turn in item.prompt for part in turn.parts)
+    return [part for part in parts if isinstance(part, Screenshot)]
+
+
+def test_a_value_is_seen_where_it_stands(world):
+    num_seen = 0
+    for number in range(60):
+        site_id = f"m-{number}"
+        kind = next(kind for kind in KINDS[world.site(site_id).family] if kind in COMPARISONS)
+        task = make_task(world, site_id, kind, "memory", number)
+        view = value_view(world, task)
+        if view is None:
+            continue
+        num_seen += 1
+        assert facts_seen(world, view)[FACT_NAMES[task.fact].lower()] == task.task.answer.split(", ")[0]
+    assert num_seen > 30
+
+
 def test_drills_ask_for_what_was_told_and_come_besides(world, policy, bank):
     data = source(world, policy, bank)
-    plain, drilled = (LabStream(data, StreamConfig(num_episodes=1, num_drills=num, num_batches=9)) for num in (0, 12))
+    plain, drilled = (LabStream(data, StreamConfig(num_episodes=1, num_drills=num, num_batches=9)) for num in (0, 24))
     assert plain.digest != drilled.digest
     [one, two] = [stream.batch(3) for stream in (plain, drilled)]
     assert two.decisions[: len(one.decisions)] == one.decisions
     assert two.items[: len(one.items)] == one.items
     drills = two.decisions[len(one.decisions) :]
-    assert len(drills) == 12
+    assert len(drills) == 24
     kinds = set()
     for drill in drills:
-        told = " ".join(two.items[use.item].prompt[0].parts[0] for use in drill.uses)
+        items = [two.items[use.item] for use in drill.uses]
+        parts = [part for item in items for turn in item.prompt for part in turn.parts]
+        told, pictures = " ".join(part for part in parts if isinstance(part, str)), set(parts) & set(shown(two))
         asked = " ".join(turn.parts[0] for turn in drill.prompt)
         first, second, name = parse_action(drill.reply).arguments.answer.rsplit(", ", 2)
-        assert first in told
+        assert (first in told) != bool(pictures)
         assert first not in asked
         assert second in told + asked
         assert name in asked
-        kinds.add((len(drill.uses), second in told))
-    assert kinds == {(1, True), (2, True), (1, False)}
+        assert all(item.role == "working" for item in items)
+        kinds.add((len(items), len(pictures), second in told))
+    assert kinds == {(1, 0, True), (2, 0, True), (1, 0, False), (1, 1, False)}
     assert drilled.batch(4).decisions[-1] != drills[-1]
     assert (
-        LabStream(data, StreamConfig(num_episodes=1, num_drills=12, num_batches=9)).batch(3).decisions == two.decisions
+        LabStream(data, StreamConfig(num_episodes=1, num_drills=24, num_batches=9)).batch(3).decisions == two.decisions
     )
     with pytest.raises(ConfigError, match="num_drills is -1"):
         StreamConfig(num_drills=-1)

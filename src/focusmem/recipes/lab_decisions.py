@@ -177,7 +177,7 @@ class LabDecisions:
                 items.setdefault(one.digest, one)
                 uses.append(ItemUse(place, item.rank, is_negative))
             prompt = self.corpus.prompt_at(rollout.task, rollout.steps, at)
-            self._note_views(rollout.steps[max(0, at - NUM_RECENT) : at + 1])
+            self.note_views(rollout.steps[max(0, at - NUM_RECENT) : at + 1])
             reply = action_to_json(rollout.steps[at].action)
             decisions.append(Decision(prompt=prompt, reply=reply, uses=tuple(uses)))
         return TrainingBatch(items=tuple(items.values()), decisions=tuple(decisions))
@@ -205,13 +205,13 @@ class LabDecisions:
             found = [*found[: NUM_EPISODIC - 1], (negative, 0.0)]
         trajectories = [(self.bank.trajectory(place), score) for place, score in found]
         for place, _ in found:
-            self._note_views(self.bank.rollout(place).steps)
+            self.note_views(self.bank.rollout(place).steps)
         episodic = episodic_items(trajectories)
         working: Sequence[EvidenceItem] = ()
         if self.config.has_working:
             own = as_trajectory(rollout, placeholder).trajectory
             working = working_items(own.steps[:at], instruction=own.instruction, num_recent=NUM_RECENT)
-            self._note_views(rollout.steps[:at])
+            self.note_views(rollout.steps[:at])
         last = len(episodic) - 1
         flagged = [
             (item, self.bank.rollout(place), negative is not None and item.rank == last)
@@ -282,7 +282,8 @@ class LabDecisions:
 
     # Pictures
 
-    def _note_views(self, steps: Sequence[RolloutStep]) -> None:
+    def note_views(self, steps: Sequence[RolloutStep]) -> None:
+        """Views that a batch shows, to be drawn with it."""
         for step in steps:
             self._views[placeholder(step).digest] = step
 

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from focusmem.errors import ConfigError
 from focusmem.files import sha256_hex
-from focusmem.lab.tasks import COMPARISONS, NUM_SITES
+from focusmem.lab.tasks import COMPARISONS
 from focusmem.lab.ways import followed_ways, shown_ways
 from focusmem.recipes.lab_decisions import LabDecisions
 from focusmem.recipes.lab_memory_drills import memory_drills
@@ -66,15 +66,10 @@ class LabStream:
 
     def batch(self, number: int) -> TrainingBatch:
         whole = [self.source.decisions(*self._chosen(episode)) for episode in self.episodes(number)]
-        drawn = self.source.drawn(TrainingBatch.merged([*whole, self._drills(number)]))
+        drills = memory_drills(self.source, self.config.seed, number, self.config.num_drills)
+        drawn = self.source.drawn(TrainingBatch.merged([*whole, drills]))
         self.source.forget()
         return drawn
-
-    def _drills(self, number: int) -> TrainingBatch:
-        own = self.source.config
-        num_sites = own.num_sites or NUM_SITES[own.split]
-        seed = derive_seed(self.config.seed, own.seed)
-        return memory_drills(self.source.world, own.split, num_sites, seed, number, self.config.num_drills)
 
     def episodes(self, number: int) -> list[int]:
         """Those that a batch is made of."""
