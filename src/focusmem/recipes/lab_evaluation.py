@@ -28,6 +28,7 @@ from focusmem.lab.policy import load_policy
 from focusmem.lab.recall import LabBank, LabRecall, Retrieval
 from focusmem.lab.rollout import Rollout
 from focusmem.lab.shipped import SHIPPED_MEMORIES, Weights
+from focusmem.lab.tasks import LabTask
 from focusmem.lab.world import World
 from focusmem.progress import Progress
 from focusmem.recipes.lab_memory import VARIANTS, agent_memory
@@ -159,10 +160,12 @@ def evaluate(plan: EvaluationPlan, *, num_processes: int = 1) -> dict[str, Any]:
 
 def _share_out(plan: EvaluationPlan, evaluation: Evaluation, num_processes: int) -> None:
     """Processes that take a part each; episodes are counted as they appear on disk."""
-    tasks = [one.task for one in evaluation.tasks()]
-    known = KnownBank.of(evaluation.recall)
-    with worker_processes(partial(_take_part, plan, num_processes, known), num_processes) as processes:
-        _watch(evaluation.store, tasks, processes, note=plan.config.method)
+    tasks = evaluation.tasks()
+    parts = [tasks[number::num_processes] for number in range(num_processes)]
+    with worker_processes(
+        partial(_take_part, plan, KnownBank.of(evaluation.recall), parts), num_processes
+    ) as processes:
+        _watch(evaluation.store, [one.task for one in tasks], processes, note=plan.config.method)
     num_failed = sum(process.exitcode != 0 for process in processes)
     if num_failed:
         raise FocusmemError(
@@ -184,6 +187,6 @@ def _watch(store: RunStore, tasks: Sequence[Task], processes: Sequence[BaseProce
                 line.step(failed=episode.outcome == "error", note=note)
 
 
-def _take_part(plan: EvaluationPlan, num_processes: int, known: KnownBank | None, number: int) -> None:
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // num_processes))
-    plan.build(known).run_part(number, num_processes)
+def _take_part(plan: EvaluationPlan, known: KnownBank | None, parts: Sequence[Sequence[LabTask]], number: int) -> None:
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // len(parts)))
+    plan.build(known).run_part(parts[number])
