@@ -90,6 +90,14 @@ def test_vectors_are_made_once_and_again_where_they_are_damaged(in_memory, embed
     assert len(made) > num, "another bank, other vectors"
 
 
+def test_vectors_that_cannot_be_kept_are_still_used(in_memory, embedder, tmp_path, capsys):
+    (tmp_path / "file").write_text("in the way")
+    bank = LabBank(World(0), "e", num_sites=2)
+    built = LabRecall.build(bank, embedder, kept=tmp_path / "file")
+    assert np.array_equal(built.index.vectors_ND, in_memory.index.vectors_ND)
+    assert "not kept for next time" in capsys.readouterr().err
+
+
 def test_a_bank_draws_what_it_is_asked_for_and_nothing_else():
     drawn = []
 

@@ -142,7 +142,9 @@ def train(
     ] = None,
     trajectories: Annotated[int, typer.Option(help="With --prepared: as many as were prepared.")] = 1500,
     episodes: Annotated[int, typer.Option(help="Without --prepared: new episodes per step.")] = 8,
-    drills: Annotated[int, typer.Option(help="Without --prepared: comparisons in words per step, besides.")] = 48,
+    drills: Annotated[
+        int, typer.Option(help="Without --prepared: comparisons told in words or in one view, per step.")
+    ] = 48,
     steps: Annotated[int, typer.Option(help="Steps of stage A.")] = 2000,
     more_steps: Annotated[int, typer.Option(help="Steps of stage B.")] = 1000,
     rate: Annotated[float, typer.Option(help="Learning rate of stage A; half of it in stage B.")] = 2e-4,

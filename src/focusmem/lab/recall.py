@@ -5,6 +5,7 @@ The same guard and the same ranking as a bank on disk, for machines that have no
 
 import io
 import random
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from focusmem.bank.embedder import Embedder, Moment
 from focusmem.bank.index import ExactIndex
 from focusmem.bank.leakage import KeyColumns, LeakageGuard, Query
 from focusmem.bank.retrieval import Hits, search_index
-from focusmem.errors import ConfigError
+from focusmem.errors import ConfigError, StorageError
 from focusmem.files import sha256_hex, write_whole
 from focusmem.intervals import grouped_interval
 from focusmem.lab.embedder import moment_of
@@ -116,9 +117,7 @@ class LabRecall:
         if vectors_ND is None:
             vectors_ND = _embed(bank, embedder)
             if path is not None:
-                data = io.BytesIO()
-                np.save(data, vectors_ND)
-                write_whole(path, data.getvalue())
+                _keep_vectors(path, vectors_ND)
         return cls.of(bank, embedder, vectors_ND)
 
     @classmethod
@@ -168,6 +167,16 @@ def _read_vectors(path: Path, num: int) -> npt.NDArray[np.float32] | None:
     except (OSError, ValueError, EOFError):
         return None
     return vectors_ND if len(vectors_ND) == num else None
+
+
+def _keep_vectors(path: Path, vectors_ND: npt.NDArray[np.float32]) -> None:
+    """Where they cannot be kept, that is said: it costs the next run a few minutes, not this one its life."""
+    data = io.BytesIO()
+    np.save(data, vectors_ND)
+    try:
+        write_whole(path, data.getvalue())
+    except StorageError as error:
+        sys.stderr.write(f"The bank's vectors are not kept for next time: {error}\n")
 
 
 def recall_rate(recall: LabRecall, tasks: Sequence[LabTask], *, top: int = 3) -> dict[str, Any]:

@@ -29,7 +29,13 @@ class OwnSite:
 
 
 def gate_data(
-    policy: Backbone, split: str, *, num_trajectories: int, has_working: bool = False, world_seed: int = 0
+    policy: Backbone,
+    split: str,
+    *,
+    num_trajectories: int,
+    has_working: bool = False,
+    world_seed: int = 0,
+    num_workers: int = 0,
 ) -> LabBatches:
     """Decisions of a split, each with right blocks where there are any, and a misleading one."""
     world = World(world_seed)
@@ -42,6 +48,9 @@ def gate_data(
         seed=1,
     )
     source = LabDecisions(world, policy.chat, bank, OwnSite(bank), config)
+    if num_workers:
+        bank.roll_out_all(num_workers)
+        source.roll_out_all(num_workers)
     return LabBatches(source, BatchingConfig(num_decisions=32, max_per_trajectory=8))
 
 
@@ -68,7 +77,7 @@ def measure_gate(
     learnt, held_out = (
         labelled_blocks(
             memory,
-            gate_data(policy, split, num_trajectories=num),
+            gate_data(policy, split, num_trajectories=num, num_workers=num_workers),
             is_dynamic=chosen.is_dynamic,
             layers=layers,
             look=look,
@@ -91,7 +100,9 @@ def measure_gate(
         validation, evaluation = (
             gate_scores(
                 memory,
-                gate_data(policy, split, num_trajectories=num_trajectories, has_working=has_working),
+                gate_data(
+                    policy, split, num_trajectories=num_trajectories, has_working=has_working, num_workers=num_workers
+                ),
                 is_dynamic=chosen.is_dynamic,
                 look=look,
                 num_workers=num_workers,
