@@ -21,7 +21,7 @@ from focusmem.training.batch import TrainingBatch
 class StreamConfig:
     num_episodes: int = 8
     """New ones per batch."""
-    num_decisions: int = 4
+    num_decisions: int = 6
     """Of each episode, at most: those that memory can help with first."""
     num_tries: int = 3
     """Episodes that are looked at for each place in a batch, until one has a decision that memory can help with. The
