@@ -92,7 +92,7 @@ def test_eight_bits_keep_the_direction_of_every_block():
 
 
 def test_what_is_added_to_scores_comes_through_the_kernel_and_back():
-    """Rows end to end, in bfloat16, against the same sums on a CPU in float32: results, and the gradient of the term."""
+    """Rows end to end, in bfloat16, against the same sums on a CPU in float32: results and the gradient of the term."""
     generator = torch.Generator().manual_seed(0)
     lengths = (70, 3, 129)
     parts = [torch.randn(sum(lengths), 4, 64, generator=generator) for _ in range(3)]
