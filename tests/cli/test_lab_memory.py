@@ -45,8 +45,8 @@ def test_training_without_preparation_says_what_to_run(policy, tmp_path):
     assert "focusmem lab prepare" in str(result.exception)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_the_way_out_is_told(policy, tmp_path):
+def test_without_a_gpu_the_way_out_is_told(policy, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     result = run("train", "full", "--policy", policy, "--out", str(tmp_path / "run"))
     assert isinstance(result.exception, ConfigError)
     assert "no GPU here; use --device cpu" in str(result.exception)

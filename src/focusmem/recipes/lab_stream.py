@@ -27,7 +27,7 @@ class StreamConfig:
     """Episodes that are looked at for each place in a batch, until one has a decision that memory can help with. The
     last place of a batch takes the first it gets: a memory must also do no harm."""
     num_drills: int = 0
-    """Comparisons in words that a batch brings besides; see `lab_memory_drills`."""
+    """Comparisons told in words or in one view that a batch brings besides; see `lab_memory_drills`."""
     num_batches: int = 100_000
     seed: int = 0
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from focusmem.errors import ConfigError
 from focusmem.model.backbone import Backbone, VisionFeatures
@@ -116,16 +115,9 @@ def target_hidden(backbone: Backbone, rows: Sequence[Row], *, max_tokens: int) -
 @torch.no_grad()
 def reply_nats(backbone: Backbone, rows: Sequence[Row], *, max_tokens: int) -> list[float]:
     """Of each row, minus the logarithm of the chance of its reply."""
-    nats = [0.0] * len(rows)
-    lengths = [row.length for row in rows]
-    for places in alike_in_length(lengths, max_tokens=max_tokens, max_padding=backbone.max_padding):
-        some = [rows[place] for place in places]
-        ids_M = torch.tensor([token for row in some for token in row.target_ids], device=backbone.device)
-        each_M = F.cross_entropy(backbone.logits(backbone.target_hidden(some)).float(), ids_M, reduction="none")
-        told = iter(each_M.tolist())  # one wait for the GPU
-        for place, row in zip(places, some, strict=True):
-            nats[place] = sum(next(told) for _ in row.target_ids)
-    return nats
+    if not rows:
+        return []
+    return row_sums(backbone, rows, target_hidden(backbone, rows, max_tokens=max_tokens)).tolist()
 
 
 def row_sums(backbone: Backbone, rows: Sequence[Row], hidden: Sequence[Tensor]) -> Tensor:
