@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 
 from focusmem.bank.leakage import LeakageGuard
 from focusmem.errors import CheckpointError, ConfigError
+from focusmem.evidence import CHUNK_EVENTS
 from focusmem.lab.answers import facts_seen
 from focusmem.lab.drawing import placeholder
 from focusmem.lab.pages import FACT_NAMES
@@ -18,9 +19,9 @@ from focusmem.lab.ways import followed_ways, shown_ways
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.recipes.lab_decisions import LabDecisions, LabDecisionsConfig, SiteFirst
 from focusmem.recipes.lab_experiment import train_on_stream
-from focusmem.recipes.lab_memory import TEACHER, LabTraining
-from focusmem.recipes.lab_memory_drills import value_view
-from focusmem.recipes.lab_stream import LabStream, StreamConfig, useful_decisions
+from focusmem.recipes.lab_memory import TEACHER, LabTraining, variant
+from focusmem.recipes.lab_memory_drills import from_history, value_view
+from focusmem.recipes.lab_stream import LabStream, StreamConfig, useful_decisions, useful_ways
 from focusmem.schemas import Screenshot, parse_action
 from focusmem.training.config import LoopConfig
 from focusmem.training.metrics import read_metrics
@@ -160,7 +161,9 @@ def test_both_stages_learn_from_a_stream(policy, tmp_path):
     assert again is not None
     first = [read_metrics(tmp_path / run / "stage-b" / "metrics.jsonl")[0]["loss"] for run in ("full", "b")]
     assert first[1] == pytest.approx(first[0], rel=1e-4)
-    other = replace(training, state_layer=1, gate_weight=0.7)
+    other = replace(training, state_layer=1, gate_weight=0.7, content_weight=0.5)
+    assert other.applied_to(variant("content")).stage_a.content_weight == 0.5
+    assert other.applied_to(variant("action-only")).stage_a.content_weight == 0.0
     elsewhere = train_on_stream(policy, "full", tmp_path / "c", other, start=start, **own)
     assert Checkpoint.open(elsewhere).build(policy).config.state_layer == 1
     assert Checkpoint.open(elsewhere).notes["config"]["stage"]["gate_weight"] == 0.7
@@ -247,32 +250,79 @@ def test_a_value_is_seen_where_it_stands(world):
     assert num_seen > 30
 
 
-def test_drills_ask_for_what_was_told_and_come_besides(world, policy, bank):
+def drilled(world, policy, bank, num=24):
+    """A batch without drills, what the same one brings with them, and the source of both."""
     data = source(world, policy, bank)
-    plain, drilled = (LabStream(data, StreamConfig(num_episodes=1, num_drills=num, num_batches=9)) for num in (0, 24))
-    assert plain.digest != drilled.digest
-    [one, two] = [stream.batch(3) for stream in (plain, drilled)]
-    assert two.decisions[: len(one.decisions)] == one.decisions
-    assert two.items[: len(one.items)] == one.items
-    drills = two.decisions[len(one.decisions) :]
-    assert len(drills) == 24
+    own = (LabStream(data, StreamConfig(num_episodes=1, num_drills=drills, num_batches=9)) for drills in (0, num))
+    plain, with_drills = (stream.batch(3) for stream in own)
+    assert with_drills.decisions[: len(plain.decisions)] == plain.decisions
+    assert with_drills.items[: len(plain.items)] == plain.items
+    return plain, with_drills, data
+
+
+def test_drills_ask_for_what_was_told_or_seen_and_come_besides(world, policy, bank):
+    _, batch, _ = drilled(world, policy, bank, 48)
     kinds = set()
-    for drill in drills:
-        items = [two.items[use.item] for use in drill.uses]
+    for drill in batch.decisions[-48:]:
+        items = [batch.items[use.item] for use in drill.uses]
         parts = [part for item in items for turn in item.prompt for part in turn.parts]
-        told, pictures = " ".join(part for part in parts if isinstance(part, str)), set(parts) & set(shown(two))
-        asked = " ".join(turn.parts[0] for turn in drill.prompt)
+        told, pictures = " ".join(part for part in parts if isinstance(part, str)), set(parts) & set(shown(batch))
+        asked = [part for turn in drill.prompt for part in turn.parts]
+        words = " ".join(part for part in asked if isinstance(part, str))
+        is_agents = any(isinstance(part, Screenshot) for part in asked)
         first, second, name = parse_action(drill.reply).arguments.answer.rsplit(", ", 2)
         assert (first in told) != bool(pictures)
-        assert first not in asked
-        assert second in told + asked
-        assert name in asked
+        assert first not in words
+        assert is_agents or second in told + words
+        assert name in words
         assert all(item.role == "working" for item in items)
-        kinds.add((len(items), len(pictures), second in told))
-    assert kinds == {(1, 0, True), (2, 0, True), (1, 0, False), (1, 1, False)}
-    assert drilled.batch(4).decisions[-1] != drills[-1]
-    assert (
-        LabStream(data, StreamConfig(num_episodes=1, num_drills=24, num_batches=9)).batch(3).decisions == two.decisions
-    )
+        kinds.add((len(items) if len(pictures) < 2 else "history", min(len(pictures), 2), second in told, is_agents))
+    told_kinds = {(1, 0, True, False), (2, 0, True, False), (1, 0, False, False)}
+    assert kinds == told_kinds | {(1, 1, False, False), ("history", 2, False, False), ("history", 2, False, True)}
     with pytest.raises(ConfigError, match="num_drills is -1"):
         StreamConfig(num_drills=-1)
+
+
+def test_a_chunk_of_history_shows_the_value_that_is_asked_for(world, policy, bank):
+    data, num = source(world, policy, bank), 0
+    for number in range(20):
+        site_id = f"m-{number}"
+        kind = next(kind for kind in KINDS[world.site(site_id).family] if kind in COMPARISONS)
+        task = make_task(world, site_id, kind, "memory", number)
+        values = task.task.answer.split(", ")[:2]
+        drill = from_history(data, task, values, is_whole=False)
+        if drill is None:
+            continue
+        num += 1
+        [item] = drill.items
+        views = [
+            data._views[part.digest] for turn in item.prompt for part in turn.parts if isinstance(part, Screenshot)
+        ]
+        assert 1 <= len(views) <= CHUNK_EVENTS
+        assert any(facts_seen(world, view).get(FACT_NAMES[task.fact].lower()) == values[0] for view in views)
+    assert num > 5
+
+
+def test_hard_decisions_come_again_with_notes_to_remember(world, policy, bank):
+    num_told = 0
+    data = source(world, policy, bank)
+    stream = LabStream(data, StreamConfig(num_episodes=4, num_drills=1, num_batches=9))
+    for number in range(3):
+        ways = {}
+        for episode in stream.episodes(number):
+            _, chosen = stream._chosen(episode)
+            helped = useful_ways(data, episode)
+            task, steps = data.rollout(episode).task, data.rollout(episode).steps
+            ways |= {data.corpus.prompt_at(task, steps, at): helped[at] for at in chosen}
+        batch = stream.batch(number)
+        for one in batch.decisions:
+            items = [batch.items[use.item] for use in one.uses]
+            if not any(item.item_id.startswith("notes-") for item in items):
+                continue
+            num_told += 1
+            [item] = items
+            [turn] = item.prompt
+            assert turn.parts[0].startswith("Notes on ")
+            assert item.role == "episodic"
+            assert ways[one.prompt] - {"query", "edition", "answer"}
+    assert num_told > 3

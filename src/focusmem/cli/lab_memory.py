@@ -143,13 +143,16 @@ def train(
     trajectories: Annotated[int, typer.Option(help="With --prepared: as many as were prepared.")] = 1500,
     episodes: Annotated[int, typer.Option(help="Without --prepared: new episodes per step.")] = 8,
     drills: Annotated[
-        int, typer.Option(help="Without --prepared: comparisons told in words or in one view, per step.")
-    ] = 48,
+        int, typer.Option(help="Without --prepared: comparisons besides, from easy to hard, per step.")
+    ] = 32,
     steps: Annotated[int, typer.Option(help="Steps of stage A.")] = 2000,
     more_steps: Annotated[int, typer.Option(help="Steps of stage B.")] = 1000,
     rate: Annotated[float, typer.Option(help="Learning rate of stage A; half of it in stage B.")] = 2e-4,
     state_layer: Annotated[
         int | None, typer.Option(help="Read the state off hidden states after so many blocks, whatever the variant.")
+    ] = None,
+    content_weight: Annotated[
+        float | None, typer.Option(help="How much the content losses count; unless told, the variant's own weight.")
     ] = None,
     gate_weight: Annotated[
         float | None, typer.Option(help="How much the gate's loss counts; unless told, the variant's own weight.")
@@ -183,7 +186,12 @@ def train(
     )  # fmt: skip
     stage_b = replace(stage_a, learning_rate=rate / 2, gate_rate_times=gate_rate, num_steps=more_steps)
     training = LabTraining(
-        stage_a=stage_a, stage_b=stage_b, gate_weight=gate_weight, state_layer=state_layer, max_minutes=max_minutes
+        stage_a=stage_a,
+        stage_b=stage_b,
+        content_weight=content_weight,
+        gate_weight=gate_weight,
+        state_layer=state_layer,
+        max_minutes=max_minutes,
     )
     backbone = load_policy(policy, device)
     if prepared is None:

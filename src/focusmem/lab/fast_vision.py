@@ -34,7 +34,8 @@ def see_named(backbone: Backbone, names: Sequence[str], pixels_NHWC: Tensor) -> 
     _, height, width, _ = pixels_NHWC.shape
     grid = backbone.chat.token_grid(width, height)
     main_NVD, deep_LNVD = see_all(backbone.model.model.visual, pixels_NHWC)
-    return {name: VisionFeatures(main_NVD[at], deep_LNVD[:, at], grid) for at, name in enumerate(names)}
+    apart = zip(names, main_NVD.unbind(), deep_LNVD.unbind(dim=1), strict=True)
+    return {name: VisionFeatures(main_VD, deep_LVD, grid) for name, main_VD, deep_LVD in apart}
 
 
 def see_all(tower: Any, pixels_NHWC: Tensor) -> tuple[Tensor, Tensor]:

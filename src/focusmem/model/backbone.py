@@ -28,7 +28,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 from focusmem.errors import BackboneError, ConfigError
 from focusmem.model.chat import SPECIAL_TOKENS, ChatTokenizer
 from focusmem.model.images import ImageConfig, cut_patches, fitted_pixels
-from focusmem.model.inputs import Batch, PackedRows, Row, TokenRow, stack_rows
+from focusmem.model.inputs import Batch, PackedRows, Row, TokenRow, on_device, stack_rows
 from focusmem.model.lora import AttachedLora, LoraConfig, LoraSwitch, attach_lora
 from focusmem.model.packed_text import run_packed
 from focusmem.model.picture_memory import PictureMemory
@@ -364,10 +364,10 @@ class Backbone(nn.Module):
     def target_hidden(self, rows: Sequence[Row]) -> Tensor:
         """The hidden states (M, D) from which each token of the rows' replies is predicted, row after row."""
         hidden_BSD = self.run(stack_rows(rows))
+        size = hidden_BSD.shape[1]
         # The state before a token predicts it, so the window is one position early.
-        return torch.cat(
-            [hidden[row.num_context - 1 : row.length - 1] for hidden, row in zip(hidden_BSD, rows, strict=True)]
-        )
+        windows = [np.arange(row.num_context - 1, row.length - 1) + at * size for at, row in enumerate(rows)]
+        return hidden_BSD.flatten(0, 1).index_select(0, on_device(self.device, np.concatenate(windows)))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token scores; give it only the positions that are needed, the head is large."""

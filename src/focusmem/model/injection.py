@@ -6,10 +6,11 @@ Shapes: N blocks, K memory tokens, P prefix tokens, S positions, D policy width.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from focusmem.model.inputs import Row
+from focusmem.model.inputs import Row, on_device
 
 
 @dataclass(frozen=True)
@@ -41,31 +42,60 @@ class Injection:
         for index, (place, is_kept) in enumerate(zip(places, keep, strict=True)):
             if is_kept:
                 accepted.setdefault(place.row, []).append((place, index))
-        result = []
-        for number, row in enumerate(rows):
-            ordered = sorted(accepted.get(number, ()), key=lambda entry: (entry[0].role, entry[0].rank))
-            if not ordered:
-                result.append(row)
-                continue
-            own = [index for _, index in ordered]
-            result.append(self.prefixed(row, blocks_NKD[own], None if presence_N is None else presence_N[own]))
-        return result
+        if not accepted:
+            return list(rows)
+        numbers = sorted(accepted)
+        ordered = [sorted(accepted[number], key=lambda one: (one[0].role, one[0].rank)) for number in numbers]
+        order_N = on_device(blocks_NKD.device, np.array([index for own in ordered for _, index in own]))
+        built = _prefixed(
+            [rows[number] for number in numbers],
+            [len(own) for own in ordered],
+            blocks_NKD.index_select(0, order_N),
+            None if presence_N is None else presence_N.index_select(0, order_N),
+        )
+        changed = dict(zip(numbers, built, strict=True))
+        return [changed.get(number, row) for number, row in enumerate(rows)]
 
     @staticmethod
     def prefixed(row: Row, blocks_NKD: Tensor, presence_N: Tensor | None = None) -> Row:
         """A row with blocks in front: plain text positions, no DeepStack rows, everything after moved along."""
-        prefix_PD = blocks_NKD.flatten(0, 1).to(row.embeds_SD.dtype)
-        num_prefix = prefix_PD.shape[0]
-        moved = row.shifted(num_prefix)
-        presence_S = None
-        if presence_N is not None:
-            own_P = presence_N.repeat_interleave(blocks_NKD.shape[1])
-            presence_S = torch.cat([own_P, own_P.new_ones(row.length)])
-        positions_3P = torch.arange(num_prefix, device=row.positions_3S.device).expand(3, -1)
-        return replace(
-            moved,
-            embeds_SD=torch.cat([prefix_PD, row.embeds_SD]),
-            positions_3S=torch.cat([positions_3P, moved.positions_3S], dim=1),
-            visual_S=torch.cat([row.visual_S.new_zeros(num_prefix), row.visual_S]),
+        return _prefixed([row], [len(blocks_NKD)], blocks_NKD, presence_N)[0]
+
+
+def _prefixed(rows: Sequence[Row], counts: Sequence[int], blocks_NKD: Tensor, presence_N: Tensor | None) -> list[Row]:
+    """Rows with so many of the blocks in front of each. A few operations on all of them, forward and back: one by one,
+    hundreds of rows would keep a GPU waiting."""
+    num_tokens, device = blocks_NKD.shape[1], blocks_NKD.device
+    fronts, lengths = [num_tokens * count for count in counts], [row.length for row in rows]
+    sizes = [front + length for front, length in zip(fronts, lengths, strict=True)]
+
+    def interleaved(before: Sequence[Tensor], after: Sequence[Tensor], axis: int = 0) -> Sequence[Tensor]:
+        parts = [part for pair in zip(before, after, strict=True) for part in pair]
+        return torch.split(torch.cat(parts, dim=axis), sizes, dim=axis)
+
+    prefix_PD = blocks_NKD.flatten(0, 1).to(rows[0].embeds_SD.dtype)
+    embeds = interleaved(torch.split(prefix_PD, fronts), [row.embeds_SD for row in rows])
+    counting_3P = torch.arange(max(fronts), device=device).expand(3, -1)
+    moves_T = on_device(device, np.repeat(np.array(fronts), lengths))
+    moved_3T = torch.cat([row.positions_3S for row in rows], dim=1) + moves_T
+    positions = interleaved([counting_3P[:, :front] for front in fronts], torch.split(moved_3T, lengths, dim=1), axis=1)
+    unseen_P = rows[0].visual_S.new_zeros(max(fronts))
+    visual = interleaved([unseen_P[:front] for front in fronts], [row.visual_S for row in rows])
+    presences: Sequence[Tensor | None] = [None] * len(rows)
+    if presence_N is not None:
+        own_P = presence_N[:, None].expand(-1, num_tokens).flatten()
+        ones_S = own_P.new_ones(max(lengths))
+        presences = interleaved(torch.split(own_P, fronts), [ones_S[:length] for length in lengths])
+    return [
+        replace(
+            row,
+            embeds_SD=embeds_SD,
+            positions_3S=positions_3S,
+            visual_S=visual_S,
             presence_S=presence_S,
+            next_position=row.next_position + front,
         )
+        for row, front, embeds_SD, positions_3S, visual_S, presence_S in zip(
+            rows, fronts, embeds, positions, visual, presences, strict=True
+        )
+    ]

@@ -126,7 +126,7 @@ def stack_rows(rows: Sequence[Row], *, pad_to: int | None = None) -> Batch:
     lengths = tuple(row.length for row in rows)
     size = max(*lengths, pad_to or 0)
     device = rows[0].embeds_SD.device
-    places_T = _on(device, _places_in_batch(lengths, size))
+    places_T = on_device(device, _places_in_batch(lengths, size))
 
     def padded(tensors: list[Tensor], axis: int) -> Tensor:
         """One copy for all rows: in the backward pass, too."""
@@ -156,7 +156,7 @@ def stack_rows(rows: Sequence[Row], *, pad_to: int | None = None) -> Batch:
     )
 
 
-def _on(device: torch.device, array: npt.NDArray[np.int64]) -> Tensor:
+def on_device(device: torch.device, array: npt.NDArray[np.int64]) -> Tensor:
     """Without waiting for what the GPU is doing, which a copy from ordinary memory would."""
     tensor = torch.from_numpy(array)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

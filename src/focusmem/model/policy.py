@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -20,7 +21,7 @@ from focusmem.model.encoder import EvidenceEncoder
 from focusmem.model.gate import Trust, TrustGate
 from focusmem.model.generation import GenerationConfig, generate
 from focusmem.model.injection import Injection, Place
-from focusmem.model.inputs import Row, stack_rows
+from focusmem.model.inputs import Row, on_device, stack_rows
 from focusmem.model.readout import Readout
 from focusmem.schemas import Prompt
 
@@ -124,15 +125,12 @@ class MemoryPolicy(nn.Module):
     def state(self, rows: Sequence[Row]) -> Tensor:
         """u_t: the pooled context of each decision, (B, D). The reply is not part of it."""
         if self.config.state_source == "embeddings":
-            return torch.stack([row.embeds_SD[: row.num_context].float().mean(dim=0) for row in rows])
+            return _mean_context(stack_rows(rows).embeds_BSD, rows)
         return self.hidden_state(rows, self.config.state_layer)
 
     def hidden_state(self, rows: Sequence[Row], layer: int | None) -> Tensor:
         """The same from hidden states after so many blocks; None: after all, and the final norm."""
-        hidden_BSD = self.backbone.run(stack_rows(rows), num_layers=layer)
-        return torch.stack(
-            [hidden[: row.num_context].float().mean(dim=0) for hidden, row in zip(hidden_BSD, rows, strict=True)]
-        )
+        return _mean_context(self.backbone.run(stack_rows(rows), num_layers=layer), rows)
 
     def read(self, items: Sequence[EncodedItems], places: Sequence[Place], state_BD: Tensor | None) -> Tensor:
         """Blocks (N, K, D): for the current state, or with None the fixed ones that serve every state."""
@@ -298,6 +296,14 @@ class MemoryPolicy(nn.Module):
     def identity(self) -> str:
         """Equal for memories of equal config and weights; for knowing a run again, not for every decision."""
         return hashlib.sha256(f"{self.config} ".encode() + _contents(self.trained_state())).hexdigest()
+
+
+def _mean_context(vectors_BSD: Tensor, rows: Sequence[Row]) -> Tensor:
+    """The mean of each row's vectors before its reply, (B, D)."""
+    device = vectors_BSD.device
+    ends_B1 = on_device(device, np.array([[row.num_context] for row in rows]))
+    shares_BS = (torch.arange(vectors_BSD.shape[1], device=device) < ends_B1) / ends_B1
+    return (shares_BS[:, None] @ vectors_BSD.float()).squeeze(1)
 
 
 def _contents(state: Mapping[str, Tensor]) -> bytes:

@@ -172,7 +172,7 @@ class LabDecisions:
         for at in numbers:
             uses = []
             for item, source, is_negative in self._evidence(rollout, at):
-                one = self._training_item(item, source)
+                one = self.training_item(item, source)
                 place = list(items).index(one.digest) if one.digest in items else len(items)
                 items.setdefault(one.digest, one)
                 uses.append(ItemUse(place, item.rank, is_negative))
@@ -234,7 +234,7 @@ class LabDecisions:
                 return place
         return None
 
-    def _training_item(self, item: EvidenceItem, source: Rollout) -> TrainingItem:
+    def training_item(self, item: EvidenceItem, source: Rollout) -> TrainingItem:
         prompt = self.corpus.texts.serialise(item, {step.screenshot.sha256: _stand_in(step) for step in item.steps})
         name = item.trajectory_id or item.item_id
         made = TrainingItem(item_id=name, role=item.role, prompt=prompt)

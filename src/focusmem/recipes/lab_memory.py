@@ -139,6 +139,8 @@ class LabTraining:
     stage_b: LoopConfig = field(
         default_factory=lambda: LoopConfig(learning_rate=1e-4, gate_rate_times=10.0, num_workers=6)
     )
+    content_weight: float | None = None
+    """Lambda_basis of a variant that has content losses; None: the variant's own."""
     gate_weight: float | None = None
     """Lambda_m; None: the variant's own."""
     state_layer: int | None = None
@@ -148,10 +150,16 @@ class LabTraining:
     started: float = field(default_factory=time.monotonic)
     """Counted from here, so that what comes before the first step counts as well."""
 
-    def memory_of(self, chosen: Variant) -> MemoryConfig:
-        if self.state_layer is None:
-            return chosen.memory
-        return replace(chosen.memory, state_source="hidden", state_layer=self.state_layer)
+    def applied_to(self, chosen: Variant) -> Variant:
+        """A variant as it is trained here."""
+        if self.content_weight is not None and chosen.stage_a.content_weight:
+            chosen = replace(chosen, stage_a=replace(chosen.stage_a, content_weight=self.content_weight))
+        if self.gate_weight is not None and chosen.stage_b is not None:
+            chosen = replace(chosen, stage_b=replace(chosen.stage_b, gate_weight=self.gate_weight))
+        if self.state_layer is not None:
+            memory = replace(chosen.memory, state_source="hidden", state_layer=self.state_layer)
+            chosen = replace(chosen, memory=memory)
+        return chosen
 
     def in_time(self, loop: LoopConfig) -> LoopConfig:
         """A stage's loop, with what is left of the time."""
@@ -178,25 +186,23 @@ def train_variant(
     two stages, one that stage A left for any variant whose first stage is the same. `look` knows the pictures of
     batches that bring none.
     """
-    chosen, training = variant(name), training or LabTraining()
+    training = training or LabTraining()
+    chosen = training.applied_to(variant(name))
     look = lab_look(backbone) if look is None else look
     if start is not None:
         _check_start(start, name)
     if begins_with_stage_a(name, start):
         result = train_stage_a(
-            MemoryPolicy(backbone, training.memory_of(chosen)), data_a, folder / "stage-a",
+            MemoryPolicy(backbone, chosen.memory), data_a, folder / "stage-a",
             start=start, stage=chosen.stage_a, loop=training.in_time(training.stage_a), look=look,
         )  # fmt: skip
         start = result.memory
     if start is None or chosen.stage_b is None:
         return _signed(start, name)
     assert data_b is not None, "a variant with a second stage needs its data"
-    stage_b = chosen.stage_b
-    if training.gate_weight is not None:
-        stage_b = replace(stage_b, gate_weight=training.gate_weight)
     result = train_stage_b(
-        MemoryPolicy(backbone, training.memory_of(chosen)), data_b, folder / "stage-b",
-        start=start, stage=stage_b, loop=training.in_time(training.stage_b), look=look,
+        MemoryPolicy(backbone, chosen.memory), data_b, folder / "stage-b",
+        start=start, stage=chosen.stage_b, loop=training.in_time(training.stage_b), look=look,
     )  # fmt: skip
     return _signed(result.memory, name)
 

@@ -1,15 +1,25 @@
-"""Decisions that ask a memory for numbers and nothing else: a comparison whose values were told in words, or seen.
+"""Decisions that ask a memory for one thing and nothing else, from easy to hard: what a whole episode asks for now and
+then, among much that is easier, is here every other token.
 
-In a whole episode the digits of a value are a few tokens of the one decision that needs them; here they are every third
-token. There is at most one picture to look at: four dozen have some 7,500 tokens, the episodes of a batch 50,000.
+Numbers: a comparison whose values were told in words, seen in a view, seen in a chunk of history, or asked for as the
+agent is. Digits told in words are learnt in a few hundred steps, and so are those of a view, but neither by itself
+teaches to find them among four views. Ways of a site: a decision that goes by one, with notes about the site to
+remember instead of whole trajectories.
 """
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
+from focusmem.agent.prompt import NUM_RECENT
+from focusmem.evidence import CHUNK_EVENTS, working_items
+from focusmem.lab.answers import facts_seen, notes
 from focusmem.lab.drawing import placeholder
-from focusmem.lab.rollout import RolloutStep
+from focusmem.lab.experts import as_trajectory
+from focusmem.lab.pages import FACT_NAMES, Address
+from focusmem.lab.rollout import Rollout, RolloutStep, sensible_rollout
 from focusmem.lab.tasks import COMPARISONS, KINDS, NUM_SITES, LabTask, make_task
+from focusmem.lab.ways import shown_ways
 from focusmem.lab.world import World
 from focusmem.recipes.lab_decisions import LabDecisions
 from focusmem.schemas import EvidenceItem, Prompt, Step, Turn, action_to_json, make_action
@@ -18,6 +28,14 @@ from focusmem.training.batch import Decision, ItemUse, TrainingBatch, TrainingIt
 
 _LOOKED_ON = make_action("scroll", direction="down")
 """What was done at a view; it does not matter here."""
+_HOW = (
+    *("together", "apart", "the first"),
+    *("seen",) * 3,
+    *("in a chunk",) * 4,
+    *("as it is",) * 2,
+)
+"""How the first value is known: from words about both, or about each (from there on the prompt tells the second); from
+a view; from the chunk of history that shows it; and, prompted as the agent is, from all of the history."""
 
 
 def memory_drills(source: LabDecisions, seed: int, number: int, num: int) -> TrainingBatch:
@@ -34,7 +52,11 @@ def _drill(source: LabDecisions, site_id: str, rng: random.Random) -> TrainingBa
     task = make_task(world, site_id, rng.choice(kinds), source.config.use, rng.randrange(10**6))
     values = [world.site(site_id).entries[index].facts[task.fact or ""] for index in task.entries]
     asked = Turn("user", (f"Task: {task.task.instruction}",))
-    how = rng.choice(["together", "apart", "the first", "seen"])
+    how = rng.choice(_HOW)
+    if how in ("in a chunk", "as it is"):
+        drill = from_history(source, task, values, is_whole=how == "as it is")
+        if drill is not None:
+            return drill
     view = value_view(world, task) if how == "seen" else None
     items: list[Prompt]
     prompt: Prompt = (asked, _read(values[1:]))
@@ -50,9 +72,65 @@ def _drill(source: LabDecisions, site_id: str, rng: random.Random) -> TrainingBa
         TrainingItem(item_id=f"{task.task.task_id}-{place}", role="working", prompt=one)
         for place, one in enumerate(items)
     ]
+    return _asked_for(told, prompt, task)
+
+
+def _asked_for(items: Sequence[TrainingItem], prompt: Prompt, task: LabTask) -> TrainingBatch:
     uses = tuple(ItemUse(place, place, False) for place in range(len(items)))
     reply = action_to_json(make_action("stop", answer=task.task.answer or ""))
-    return TrainingBatch(items=tuple(told), decisions=(Decision(prompt=prompt, reply=reply, uses=uses),))
+    return TrainingBatch(items=tuple(items), decisions=(Decision(prompt=prompt, reply=reply, uses=uses),))
+
+
+def from_history(source: LabDecisions, task: LabTask, values: Sequence[str], *, is_whole: bool) -> TrainingBatch | None:
+    """The answer of an expert's episode, with its history to remember, or with the chunk alone that shows the first
+    value and the second told; None where no episode of the task is worth telling."""
+    world = source.world
+    rollout = sensible_rollout(world, task)
+    if rollout is None:
+        return None
+    steps, last = rollout.steps, len(rollout.steps) - 1
+    own = as_trajectory(rollout, placeholder).trajectory
+    chunks = working_items(own.steps[:last], instruction=own.instruction, num_recent=NUM_RECENT)
+    starts = [CHUNK_EVENTS * chunk.rank for chunk in chunks]
+    parts = [steps[start : start + len(chunk.steps)] for start, chunk in zip(starts, chunks, strict=True)]
+    chosen = range(len(chunks))
+    prompt: Prompt = (Turn("user", (f"Task: {task.task.instruction}",)), _read(values[1:]))
+    if is_whole:
+        prompt = source.corpus.prompt_at(task, steps, last)
+        source.note_views(steps[max(0, last - NUM_RECENT) :])
+    else:
+        shown = [at for at in chosen if any(_shows_first(world, task, step) for step in parts[at])]
+        if not shown:
+            return None
+        chosen = range(shown[-1], shown[-1] + 1)
+    for at in chosen:
+        source.note_views(parts[at])
+    return _asked_for([source.training_item(chunks[at], rollout) for at in chosen], prompt, task)
+
+
+def _shows_first(world: World, task: LabTask, step: RolloutStep) -> bool:
+    """Whether the first value of a comparison can be read in a view."""
+    is_there = Address.parse(step.path).parts[:2] == ("entry", str(task.entries[0]))
+    return is_there and FACT_NAMES[task.fact or ""].lower() in facts_seen(world, step)
+
+
+def way_drills(
+    source: LabDecisions, decisions: Sequence[Decision], wanted: Sequence[set[str]], shelves: Sequence[Rollout]
+) -> TrainingBatch:
+    """Those of an episode's decisions that want to know some of a site's ways, with notes to remember: in words, what
+    is learnt from a trajectory that shows one of them."""
+    made = []
+    for decision, ways in zip(decisions, wanted, strict=True):
+        showing = [one for one in shelves if ways & shown_ways(source.world, one.steps)]
+        if not showing:
+            continue
+        text = notes(source.world, showing[0].steps)
+        item = TrainingItem(
+            item_id=f"notes-{showing[0].task.task.task_id}", role="episodic", prompt=(Turn("user", (text,)),)
+        )
+        uses = (ItemUse(0, 0, False),)
+        made.append(TrainingBatch(items=(item,), decisions=(replace(decision, uses=uses),)))
+    return TrainingBatch.merged(made)
 
 
 def value_view(world: World, task: LabTask) -> RolloutStep | None:

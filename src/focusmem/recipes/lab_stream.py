@@ -9,12 +9,18 @@ from functools import cached_property
 
 from focusmem.errors import ConfigError
 from focusmem.files import sha256_hex
+from focusmem.lab.rollout import Rollout
 from focusmem.lab.tasks import COMPARISONS
 from focusmem.lab.ways import followed_ways, shown_ways
 from focusmem.recipes.lab_decisions import LabDecisions
-from focusmem.recipes.lab_memory_drills import memory_drills
+from focusmem.recipes.lab_memory_drills import memory_drills, way_drills
 from focusmem.seeds import derive_seed
 from focusmem.training.batch import TrainingBatch
+
+_ANSWER = "answer"
+"""Of a comparison."""
+_LEARNT_SOON = frozenset({"query", "edition"})
+"""Ways that are told by what was typed or clicked: learnt in some hundred steps, where others take thousands."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,12 +28,14 @@ class StreamConfig:
     num_episodes: int = 8
     """New ones per batch."""
     num_decisions: int = 6
-    """Of each episode, at most: those that memory can help with first."""
+    """Of each episode, at most: those that memory can help with first, and of these the ones that are hard to learn."""
     num_tries: int = 3
-    """Episodes that are looked at for each place in a batch, until one has a decision that memory can help with. The
-    last place of a batch takes the first it gets: a memory must also do no harm."""
+    """Episodes that are looked at for each place in a batch: the first is taken that has a decision which memory can
+    help with and which is hard to learn, or else one that it can help with at all. The last place of a batch takes the
+    first it gets: a memory must also do no harm."""
     num_drills: int = 0
-    """Comparisons told in words or in one view that a batch brings besides; see `lab_memory_drills`."""
+    """Comparisons that a batch brings besides, from easy to hard; where there are any, its hard decisions come a second
+    time with notes to remember. See `lab_memory_drills`."""
     num_batches: int = 100_000
     seed: int = 0
 
@@ -65,11 +73,22 @@ class LabStream:
         return sha256_hex(repr((self.config, self.source.config)).encode())
 
     def batch(self, number: int) -> TrainingBatch:
-        whole = [self.source.decisions(*self._chosen(episode)) for episode in self.episodes(number)]
+        parts, told = [], []
+        for episode in self.episodes(number):
+            _, chosen = self._chosen(episode)
+            parts.append(self.source.decisions(episode, chosen))
+            if self.config.num_drills:
+                told.append(self._told(episode, chosen, parts[-1]))
         drills = memory_drills(self.source, self.config.seed, number, self.config.num_drills)
-        drawn = self.source.drawn(TrainingBatch.merged([*whole, drills]))
+        drawn = self.source.drawn(TrainingBatch.merged([*parts, *told, drills]))
         self.source.forget()
         return drawn
+
+    def _told(self, episode: int, chosen: tuple[int, ...], made: TrainingBatch) -> TrainingBatch:
+        """The hard ones among an episode's decisions, with notes instead of trajectories."""
+        ways = useful_ways(self.source, episode)
+        hard = [ways[at] - _LEARNT_SOON - {_ANSWER} for at in chosen]
+        return way_drills(self.source, made.decisions, hard, _own_shelf(self.source, episode))
 
     def episodes(self, number: int) -> list[int]:
         """Those that a batch is made of."""
@@ -79,34 +98,49 @@ class LabStream:
     def _episode(self, place: int) -> int:
         start = place * self.config.num_tries
         tries = range(start, start + self.config.num_tries)
-        is_last = (place + 1) % self.config.num_episodes == 0
-        helped = (episode for episode in tries if is_last or any(useful_decisions(self.source, episode)))
-        return next(helped, tries[-1])
+        if (place + 1) % self.config.num_episodes == 0:
+            return tries[0]
+        ranks = {}
+        for episode in tries:
+            ranks[episode] = min(map(_rank, useful_ways(self.source, episode)))
+            if ranks[episode] == 0:
+                break
+        return min(ranks, key=ranks.__getitem__)
 
     def _chosen(self, episode: int) -> tuple[int, tuple[int, ...]]:
         """An episode, and those of its decisions that are learnt from."""
         rng = random.Random(derive_seed(self.config.seed, "stream", episode))
-        useful = useful_decisions(self.source, episode)
-        order = sorted(range(len(useful)), key=lambda at: (not useful[at], rng.random()))
+        ways = useful_ways(self.source, episode)
+        order = sorted(range(len(ways)), key=lambda at: (_rank(ways[at]), rng.random()))
         return episode, tuple(sorted(order[: self.config.num_decisions]))
 
 
-def useful_decisions(source: LabDecisions, episode: int) -> list[bool]:
-    """For each decision, whether what a memory holds can help with it.
+def _rank(ways: set[str]) -> int:
+    """Where a decision comes among others: hard ones first, then those that memory soon learns to help with."""
+    return 0 if ways - _LEARNT_SOON else 1 if ways else 2
 
-    It can where an item in front shows the convention that the action goes by, and at the answer of a comparison,
-    whose first value has left the window by then.
+
+def useful_decisions(source: LabDecisions, episode: int) -> list[bool]:
+    """For each decision, whether what a memory holds can help with it."""
+    return [bool(ways) for ways in useful_ways(source, episode)]
+
+
+def useful_ways(source: LabDecisions, episode: int) -> list[set[str]]:
+    """For each decision, what a memory can help with: a convention that the action goes by and that an item in front
+    shows; and the answer of a comparison, whose first value has left the window by then.
     """
     rollout, world = source.rollout(episode), source.world
     steps = rollout.steps
-    shown = [
-        shown_ways(world, own.steps)
-        for own in (source.bank.rollout(place) for place, _ in source.recall(rollout, 0))
-        if own.task.site_id == rollout.task.site_id
-    ]
-    known = set[str]().union(*shown)
-    is_comparison = rollout.task.kind in COMPARISONS
-    return [
-        bool(followed_ways(world, steps, at) & known) or (is_comparison and steps[at].action.name == "stop")
-        for at in range(len(steps))
-    ]
+    known = set[str]().union(*(shown_ways(world, own.steps) for own in _own_shelf(source, episode)))
+    ways = [followed_ways(world, steps, at) & known for at in range(len(steps))]
+    if rollout.task.kind in COMPARISONS:
+        for own, step in zip(ways, steps, strict=True):
+            own |= {_ANSWER} if step.action.name == "stop" else set()
+    return ways
+
+
+def _own_shelf(source: LabDecisions, episode: int) -> list[Rollout]:
+    """Of the trajectories that are found for an episode, those of its own site."""
+    rollout = source.rollout(episode)
+    found = (source.bank.rollout(place) for place, _ in source.recall(rollout, 0))
+    return [own for own in found if own.task.site_id == rollout.task.site_id]

@@ -19,6 +19,13 @@ def token_loss(logits_MV: Tensor, targets_M: Tensor) -> Tensor:
     return F.cross_entropy(_wide(logits_MV), targets_M, reduction="sum")
 
 
+def token_nats(head: Callable[[Tensor], Tensor], hidden_MD: Tensor, targets_M: Tensor, *, vocabulary: int) -> Tensor:
+    """The cross-entropy of each token by itself, (M,); so many positions at a time as `over_positions` takes."""
+    size = max(1, _MAX_LOGITS // vocabulary)
+    pieces = zip(torch.split(hidden_MD, size), torch.split(targets_M, size), strict=True)
+    return torch.cat([F.cross_entropy(_wide(head(some_MD)), ids_M, reduction="none") for some_MD, ids_M in pieces])
+
+
 def semantic_loss(student_MV: Tensor, teacher_MV: Tensor) -> Tensor:
     """KL(teacher || student) over the whole vocabulary, at each position of the description."""
     teacher_log_MV = _wide(teacher_MV.detach()).log_softmax(dim=-1)

@@ -33,7 +33,7 @@ class Objective(nn.Module):
         with torch.autocast(device.type, torch.bfloat16, enabled=config.is_bfloat16 and device.type == "cuda"):
             losses = stage.losses(policy, share, rows, max_tokens=config.max_group_tokens, generator=generator)
         # A share may use no item, and a draw may keep no block, but DDP waits for a gradient of every weight.
-        total = torch.stack([parameter.sum() for parameter in self.parts.parameters()]).sum() * 0
+        total = torch.cat([parameter.flatten() for parameter in self.parts.parameters()]).sum() * 0
         for name in stage.weights.keys() & losses.sums.keys():
             total = total + losses.sums[name] * scales[name]
         return total, losses

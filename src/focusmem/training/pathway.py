@@ -7,6 +7,7 @@ Shapes: I items, N blocks, K memory tokens, D policy width, M target positions.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,10 +15,10 @@ from focusmem.errors import ConfigError
 from focusmem.model.backbone import Backbone, VisionFeatures
 from focusmem.model.encoded import EncodedItems
 from focusmem.model.injection import Place
-from focusmem.model.inputs import Row, alike_in_length
+from focusmem.model.inputs import Row, alike_in_length, on_device
 from focusmem.model.policy import Memory, MemoryPolicy
 from focusmem.training.batch import Pixels
-from focusmem.training.losses import over_positions, semantic_loss, token_loss
+from focusmem.training.losses import over_positions, semantic_loss, token_loss, token_nats
 from focusmem.training.prepared import Prepared
 
 Look = Callable[[Pixels], Mapping[str, VisionFeatures]] | Mapping[str, VisionFeatures]
@@ -120,12 +121,15 @@ def reply_nats(backbone: Backbone, rows: Sequence[Row], *, max_tokens: int) -> l
     return row_sums(backbone, rows, target_hidden(backbone, rows, max_tokens=max_tokens)).tolist()
 
 
+@torch.no_grad()
 def row_sums(backbone: Backbone, rows: Sequence[Row], hidden: Sequence[Tensor]) -> Tensor:
-    """The same as `token_sum`, row by row."""
+    """The same as `token_sum`, row by row, without a gradient."""
     lengths = [len(row.target_ids) for row in rows]
-    ids_M = torch.tensor([token for row in rows for token in row.target_ids], device=backbone.device)
-    own = zip(hidden, torch.split(ids_M, lengths), strict=True)
-    return torch.stack([token_loss(backbone.logits(states_MD), ids_M) for states_MD, ids_M in own])
+    device = backbone.device
+    ids_M = torch.tensor([token for row in rows for token in row.target_ids], device=device)
+    nats_M = token_nats(backbone.logits, torch.cat(list(hidden)), ids_M, vocabulary=backbone.vocabulary_size)
+    row_of_M = on_device(device, np.repeat(np.arange(len(rows)), lengths))
+    return nats_M.new_zeros(len(rows)).index_add(0, row_of_M, nats_M)
 
 
 def token_sum(backbone: Backbone, rows: Sequence[Row], hidden: Sequence[Tensor]) -> Tensor:
