@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -6,10 +7,16 @@ import torch
 from focusmem.errors import ConfigError
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.injection import Place
+from focusmem.training.pathway import embed, reply_nats
+from focusmem.training.prepared import Needs, Preparer
+from focusmem.training.stage_b import StageB
 from focusmem.training.threshold import (
     GateScores,
+    Sweep,
     ThresholdChoice,
+    action_sweeps,
     area_under_curve,
+    choose_by_actions,
     choose_threshold,
     gate_scores,
     write_threshold,
@@ -97,6 +104,51 @@ def test_scores_are_the_gates_own_for_every_use():
             expected[use.is_negative].append(trust.logits_N.sigmoid().item())
     assert sorted(scores.right[6:]) == pytest.approx(sorted(expected[False]), rel=1e-3)
     assert sorted(scores.misleading[2:]) == pytest.approx(sorted(expected[True]), rel=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("digits", [1, 9])
+def test_no_threshold_makes_actions_likelier_than_the_chosen_one(seed, digits):
+    rng = random.Random(seed)
+    sweeps = []
+    for _ in range(rng.randrange(1, 12)):
+        trusts = sorted(round(rng.uniform(0.05, 0.95), digits) for _ in range(rng.randrange(1, 5)))
+        sweeps.append(Sweep(tuple(trusts), tuple(rng.uniform(0, 3) for _ in range(len(trusts) + 1))))
+
+    def mean_nats(threshold):
+        return sum(one.nats[sum(trust <= threshold for trust in one.trusts)] for one in sweeps) / len(sweeps)
+
+    choice = choose_by_actions(sweeps)
+    trusts = [trust for one in sweeps for trust in one.trusts]
+    assert 0 < choice.threshold < 1
+    assert choice.mean_nats == pytest.approx(mean_nats(choice.threshold))
+    assert choice.mean_nats == pytest.approx(min(mean_nats(value) for value in (0, *trusts)))
+    assert choice.nats_with_all == pytest.approx(mean_nats(0))
+    assert choice.nats_with_none == pytest.approx(mean_nats(1))
+    assert choice.passage == pytest.approx(sum(trust > choice.threshold for trust in trusts) / len(trusts))
+    assert choice.num_decisions == len(sweeps)
+
+
+def test_a_choice_by_actions_needs_blocks():
+    with pytest.raises(ConfigError, match="without any blocks"):
+        choose_by_actions([])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("threshold", [0.2, 0.5, 0.8])
+def test_a_sweep_tells_what_a_gate_of_any_threshold_would_let_actions_be(threshold):
+    policy = make_memory_policy()
+    torch.nn.init.normal_(policy.gate.out.weight, std=3.0)
+    sweeps = action_sweeps(policy, make_data(1))
+    [share] = Preparer(policy, Needs(negatives=True)).shares(make_batch(0), [0], 1)
+    policy.gate.config = replace(policy.gate.config, threshold=threshold)
+    rows = embed(policy, share)
+    memory, _ = StageB().remember(policy, share, rows, max_tokens=10_000)
+    with_memory = [number for number in range(len(rows.decisions)) if any(one.row == number for one in memory.places)]
+    nats = reply_nats(policy.backbone, policy.inject(rows.decisions, memory), max_tokens=10_000)
+    told = [one.nats[sum(trust <= threshold for trust in one.trusts)] for one in sweeps]
+    assert sorted(told) == pytest.approx(sorted(nats[number] for number in with_memory), rel=1e-4)
+    assert len({one.nats for one in sweeps}) == len(sweeps)
 
 
 def test_the_choice_goes_into_the_checkpoint(tmp_path):

@@ -10,11 +10,17 @@ from focusmem.lab.rollout import Rollout
 from focusmem.lab.split_bank import SplitBank
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
-from focusmem.recipes.lab_decisions import LabBatches, LabDecisions, LabDecisionsConfig, Shelf
+from focusmem.recipes.lab_decisions import LabBatches, LabDecisions, LabDecisionsConfig, Shelf, SiteFirst
 from focusmem.recipes.lab_memory import load_memory, variant
 from focusmem.recipes.lab_pictures import lab_look
 from focusmem.training.gate_probe import labelled_blocks, probe_auc
-from focusmem.training.threshold import area_under_curve, choose_threshold, gate_scores, write_threshold
+from focusmem.training.threshold import (
+    action_sweeps,
+    area_under_curve,
+    choose_by_actions,
+    gate_scores,
+    write_threshold,
+)
 from focusmem.training.trajectory_batches import BatchingConfig
 
 
@@ -33,21 +39,25 @@ def gate_data(
     split: str,
     *,
     num_trajectories: int,
+    negative_share: float = 1.0,
     has_working: bool = False,
     world_seed: int = 0,
     num_workers: int = 0,
 ) -> LabBatches:
-    """Decisions of a split, each with right blocks where there are any, and a misleading one."""
+    """Decisions of a split. Where something misleads, what is right is known: trajectories of the decision's own site
+    beside one of another. Where nothing does, trajectories are found as a good retriever would.
+    """
     world = World(world_seed)
     bank = SplitBank(world, split)
     config = LabDecisionsConfig(
         split=split,
         num_trajectories=num_trajectories,
-        negative_share=1.0,
+        negative_share=negative_share,
         has_working=has_working,
         seed=1,
     )
-    source = LabDecisions(world, policy.chat, bank, OwnSite(bank), config)
+    recall = OwnSite(bank) if negative_share else SiteFirst(bank)
+    source = LabDecisions(world, policy.chat, bank, recall, config)
     if num_workers:
         bank.roll_out_all(num_workers)
         source.roll_out_all(num_workers)
@@ -69,7 +79,8 @@ def measure_gate(
     """How well right blocks are told from misleading ones on sites never trained on.
 
     A probe for every memory, taught on `num_learnt` episodes; its own gate too where it has one, with the threshold
-    that validation sites choose. With `layers`, also probes that see hidden states after so many blocks.
+    under which actions on validation sites are likeliest. With `layers`, also probes that see hidden states after so
+    many blocks.
     """
     chosen = variant(name)
     memory = load_memory(policy, checkpoint, name)
@@ -96,25 +107,16 @@ def measure_gate(
         "num_misleading": int((~held_out.is_right_N).sum()),
     }
     if chosen.is_gated:
-        # The threshold also judges working blocks when acting, so it is chosen with them.
-        validation, evaluation = (
-            gate_scores(
-                memory,
-                gate_data(
-                    policy, split, num_trajectories=num_trajectories, has_working=has_working, num_workers=num_workers
-                ),
-                is_dynamic=chosen.is_dynamic,
-                look=look,
-                num_workers=num_workers,
-            )
-            for split, has_working in (("v", True), ("e", False))
-        )
-        choice = choose_threshold(validation)
+        own = partial(gate_data, policy, num_trajectories=num_trajectories, num_workers=num_workers)
+        how: dict[str, Any] = {"is_dynamic": chosen.is_dynamic, "look": look, "num_workers": num_workers}
+        # As it acts: with its history, and with what is found, of which nothing was put in to mislead.
+        choice = choose_by_actions(action_sweeps(memory, own("v", negative_share=0.0, has_working=True), **how))
+        found = gate_scores(memory, own("e"), **how)
         figures |= {
             "chosen_on_validation": asdict(choice),
-            "gate_auc": area_under_curve(evaluation.right, evaluation.misleading),
-            "right_passage": _share_above(evaluation.right, choice.threshold),
-            "misleading_passage": _share_above(evaluation.misleading, choice.threshold),
+            "gate_auc": area_under_curve(found.right, found.misleading),
+            "right_passage": _share_above(found.right, choice.threshold),
+            "misleading_passage": _share_above(found.misleading, choice.threshold),
         }
         if sets_threshold:
             write_threshold(checkpoint, choice)

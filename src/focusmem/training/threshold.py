@@ -1,7 +1,9 @@
-"""gamma, the gate's threshold: chosen on validation data from the trust of right and of misleading blocks."""
+"""gamma, the gate's threshold, chosen on validation data: by what it does to the actions, or by how well it parts right
+from misleading blocks.
+"""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.policy import MemoryPolicy
 from focusmem.training.batch import TrainingData
 from focusmem.training.loader import prepared_batches
-from focusmem.training.pathway import Look, embed
+from focusmem.training.pathway import Look, embed, reply_nats
 from focusmem.training.prepared import Needs, Preparer
 from focusmem.training.stage_b import StageB, StageBConfig, gate_logits
 
@@ -37,6 +39,29 @@ class ThresholdChoice:
     """The chance that a right block is trusted more than a misleading one; it does not depend on the threshold."""
     num_right: int
     num_misleading: int
+
+
+@dataclass(frozen=True)
+class ActionChoice:
+    """The threshold under which demonstrated actions are likeliest; and how likely, as the mean nats of a whole action,
+    with it, with every block let in and with none."""
+
+    threshold: float
+    mean_nats: float
+    nats_with_all: float
+    nats_with_none: float
+    passage: float
+    """Share of blocks that it lets in."""
+    num_decisions: int
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One decision while the threshold rises: the trust of its blocks from the lowest on, and the nats of its action
+    with all of them, without the first, and so on to none."""
+
+    trusts: tuple[float, ...]
+    nats: tuple[float, ...]
 
 
 def gate_scores(
@@ -63,6 +88,68 @@ def gate_scores(
         for value, negative in zip(trust, is_negative, strict=True):
             scores[negative].append(value)
     return GateScores(tuple(scores[False]), tuple(scores[True]))
+
+
+@torch.no_grad()
+def action_sweeps(
+    policy: MemoryPolicy,
+    data: TrainingData,
+    *,
+    is_dynamic: bool = True,
+    max_group_tokens: int = 65_536,
+    look: Look | None = None,
+    num_workers: int = 0,
+) -> list[Sweep]:
+    """What each possible threshold does to the actions of some data, decision by decision."""
+    stage, found = StageB(StageBConfig(is_dynamic=is_dynamic)), list[Sweep]()
+    preparer = Preparer(policy, Needs(negatives=True))
+    for [share], _ in prepared_batches(data, preparer, range(data.num_batches), num_workers=num_workers):
+        rows = embed(policy, share, look)
+        memory, is_negative = stage.remember(policy, share, rows, max_tokens=max_group_tokens)
+        if memory is None:
+            continue
+        trust = gate_logits(policy, memory, [True] * len(is_negative)).double().sigmoid().tolist()
+        of_row: dict[int, list[int]] = {}
+        for block in sorted(range(len(trust)), key=trust.__getitem__):
+            of_row.setdefault(memory.places[block].row, []).append(block)
+        kept = [(row, blocks[num:]) for row, blocks in of_row.items() for num in range(len(blocks) + 1)]
+        uses = [(at, block) for at, (_, blocks) in enumerate(kept) for block in blocks]
+        injected = policy.injection(
+            [rows.decisions[row] for row, _ in kept],
+            memory.blocks_NKD[[block for _, block in uses]],
+            [replace(memory.places[block], row=at) for at, block in uses],
+            [True] * len(uses),
+        )
+        nats = iter(reply_nats(policy.backbone, injected, max_tokens=max_group_tokens))
+        for blocks in of_row.values():
+            found.append(Sweep(tuple(trust[block] for block in blocks), tuple(next(nats) for _ in (*blocks, None))))
+    return found
+
+
+def choose_by_actions(sweeps: Sequence[Sweep]) -> ActionChoice:
+    """The threshold that makes the actions likeliest. Candidates and ties are as in `choose_threshold`."""
+    events = sorted(change for one in sweeps for change in _changes(one))
+    if not events:
+        raise ConfigError("A threshold cannot be chosen without any blocks; the validation data has none.")
+    trusts = np.array([trust for trust, _ in events])
+    totals = np.cumsum([sum(one.nats[0] for one in sweeps), *(change for _, change in events)])
+    edges = np.concatenate([[0.0], trusts, [1.0]])
+    allowed = [index for index in range(len(totals)) if edges[index + 1] > edges[index]]
+    best = min(allowed, key=lambda index: (round(float(totals[index]), 9), edges[index] - edges[index + 1], index))
+    num = len(sweeps)
+    return ActionChoice(
+        threshold=float(edges[best] + edges[best + 1]) / 2,
+        mean_nats=float(totals[best]) / num,
+        nats_with_all=float(totals[0]) / num,
+        nats_with_none=float(totals[-1]) / num,
+        passage=1 - best / len(events),
+        num_decisions=num,
+    )
+
+
+def _changes(one: Sweep) -> Iterator[tuple[float, float]]:
+    """Where the threshold drops a block of a decision, and what that adds to its nats."""
+    return zip(one.trusts, np.diff(one.nats).tolist(), strict=True)
 
 
 def area_under_curve(right: Sequence[float], misleading: Sequence[float]) -> float:
@@ -112,7 +199,7 @@ def choose_threshold(scores: GateScores, *, min_right_passage: float = 0.0) -> T
     )
 
 
-def write_threshold(memory: Path, choice: ThresholdChoice) -> Checkpoint:
+def write_threshold(memory: Path, choice: ThresholdChoice | ActionChoice) -> Checkpoint:
     """Make it the threshold of a stored memory, with what it was chosen by."""
     return Checkpoint.open(memory).with_threshold(choice.threshold, notes={"threshold": asdict(choice)})
 
