@@ -120,10 +120,11 @@ class SharedKeysValues:
     def attend(self, queries_NAKX: Tensor) -> Tensor:
         num_items, most = self.reading_IU.shape
         _, heads, num_queries, _ = queries_NAKX.shape
-        beside_IAQX = queries_NAKX[self.reading_IU].transpose(1, 2).flatten(2, 3)
-        result_IAQX = _attend(beside_IAQX, self.items)
+        # By `index_select`: the gradient of choosing by a table would be sorted first.
+        chosen = queries_NAKX.index_select(0, self.reading_IU.flatten()).unflatten(0, (num_items, most))
+        result_IAQX = _attend(chosen.transpose(1, 2).flatten(2, 3), self.items)
         apart = result_IAQX.view(num_items, heads, most, num_queries, -1).transpose(1, 2).flatten(0, 1)
-        return apart[self.slot_N]
+        return apart.index_select(0, self.slot_N)
 
 
 Evidence = KeysValues | Features | SharedKeysValues

@@ -1,6 +1,7 @@
 """Prepared batches in the order of their numbers, drawn by worker processes while the GPU computes."""
 
 import gc
+import os
 import time
 from collections.abc import Iterator, Sequence
 
@@ -44,6 +45,7 @@ def prepared_batches(
         prefetch_factor=2 if num_workers else None,
         pin_memory=device is not None and device.type == "cuda",
         collate_fn=_as_it_is,
+        worker_init_fn=_give_way,
         # The data may hold open files and tables; forked workers share them without copying.
         multiprocessing_context="fork" if num_workers else None,
     )
@@ -54,6 +56,11 @@ def prepared_batches(
         if isinstance(prepared, UserError):
             raise prepared
         yield prepared, time.monotonic() - asked
+
+
+def _give_way(worker: int) -> None:
+    """Where cores are short, the process that feeds the GPU goes first."""
+    os.nice(5)
 
 
 def _as_it_is(prepared: list[Prepared] | UserError) -> list[Prepared] | UserError:
