@@ -303,7 +303,8 @@ def _mean_context(vectors_BSD: Tensor, rows: Sequence[Row]) -> Tensor:
     device = vectors_BSD.device
     ends_B1 = on_device(device, np.array([[row.num_context] for row in rows]))
     shares_BS = (torch.arange(vectors_BSD.shape[1], device=device) < ends_B1) / ends_B1
-    return (shares_BS[:, None] @ vectors_BSD.float()).squeeze(1)
+    # Not as a matrix product, which training would do in half precision.
+    return (shares_BS[..., None] * vectors_BSD.float()).sum(dim=1)
 
 
 def _contents(state: Mapping[str, Tensor]) -> bytes:
