@@ -121,8 +121,9 @@ class SharedKeysValues:
         num_items, most = self.reading_IU.shape
         _, heads, num_queries, _ = queries_NAKX.shape
         # By `index_select`: the gradient of choosing by a table would be sorted first.
-        chosen = queries_NAKX.index_select(0, self.reading_IU.flatten()).unflatten(0, (num_items, most))
-        result_IAQX = _attend(chosen.transpose(1, 2).flatten(2, 3), self.items)
+        chosen = queries_NAKX.index_select(0, self.reading_IU.flatten())
+        beside_IAQX = chosen.view(num_items, most, *chosen.shape[1:]).transpose(1, 2).flatten(2, 3)
+        result_IAQX = _attend(beside_IAQX, self.items)
         apart = result_IAQX.view(num_items, heads, most, num_queries, -1).transpose(1, 2).flatten(0, 1)
         return apart.index_select(0, self.slot_N)
 

@@ -28,6 +28,8 @@ from focusmem.training.batch import Decision, ItemUse, TrainingBatch, TrainingIt
 
 _LOOKED_ON = make_action("scroll", direction="down")
 """What was done at a view; it does not matter here."""
+_TRIES = 4
+"""Comparisons of a site that are tried until an expert's episode is worth telling; else the drill is told in words."""
 _HOW = (
     *("together", "apart", "the first"),
     *("seen",) * 3,
@@ -47,16 +49,15 @@ def memory_drills(source: LabDecisions, seed: int, number: int, num: int) -> Tra
 
 
 def _drill(source: LabDecisions, site_id: str, rng: random.Random) -> TrainingBatch:
-    world = source.world
-    kinds = [kind for kind in KINDS[world.site(site_id).family] if kind in COMPARISONS]
-    task = make_task(world, site_id, rng.choice(kinds), source.config.use, rng.randrange(10**6))
-    values = [world.site(site_id).entries[index].facts[task.fact or ""] for index in task.entries]
-    asked = Turn("user", (f"Task: {task.task.instruction}",))
-    how = rng.choice(_HOW)
+    how, task = rng.choice(_HOW), _comparison(source, site_id, rng)
     if how in ("in a chunk", "as it is"):
-        drill = from_history(source, task, values, is_whole=how == "as it is")
-        if drill is not None:
-            return drill
+        for _ in range(_TRIES):
+            drill = from_history(source, task, is_whole=how == "as it is")
+            if drill is not None:
+                return drill
+            task = _comparison(source, site_id, rng)
+    world, values = source.world, _values(source.world, task)
+    asked = Turn("user", (f"Task: {task.task.instruction}",))
     view = value_view(world, task) if how == "seen" else None
     items: list[Prompt]
     prompt: Prompt = (asked, _read(values[1:]))
@@ -75,13 +76,23 @@ def _drill(source: LabDecisions, site_id: str, rng: random.Random) -> TrainingBa
     return _asked_for(told, prompt, task)
 
 
+def _comparison(source: LabDecisions, site_id: str, rng: random.Random) -> LabTask:
+    kinds = [kind for kind in KINDS[source.world.site(site_id).family] if kind in COMPARISONS]
+    return make_task(source.world, site_id, rng.choice(kinds), source.config.use, rng.randrange(10**6))
+
+
+def _values(world: World, task: LabTask) -> list[str]:
+    """The two that are compared."""
+    return [world.site(task.site_id).entries[index].facts[task.fact or ""] for index in task.entries]
+
+
 def _asked_for(items: Sequence[TrainingItem], prompt: Prompt, task: LabTask) -> TrainingBatch:
     uses = tuple(ItemUse(place, place, False) for place in range(len(items)))
     reply = action_to_json(make_action("stop", answer=task.task.answer or ""))
     return TrainingBatch(items=tuple(items), decisions=(Decision(prompt=prompt, reply=reply, uses=uses),))
 
 
-def from_history(source: LabDecisions, task: LabTask, values: Sequence[str], *, is_whole: bool) -> TrainingBatch | None:
+def from_history(source: LabDecisions, task: LabTask, *, is_whole: bool) -> TrainingBatch | None:
     """The answer of an expert's episode, with its history to remember, or with the chunk alone that shows the first
     value and the second told; None where no episode of the task is worth telling."""
     world = source.world
@@ -94,7 +105,7 @@ def from_history(source: LabDecisions, task: LabTask, values: Sequence[str], *, 
     starts = [CHUNK_EVENTS * chunk.rank for chunk in chunks]
     parts = [steps[start : start + len(chunk.steps)] for start, chunk in zip(starts, chunks, strict=True)]
     chosen = range(len(chunks))
-    prompt: Prompt = (Turn("user", (f"Task: {task.task.instruction}",)), _read(values[1:]))
+    prompt: Prompt = (Turn("user", (f"Task: {task.task.instruction}",)), _read(_values(world, task)[1:]))
     if is_whole:
         prompt = source.corpus.prompt_at(task, steps, last)
         source.note_views(steps[max(0, last - NUM_RECENT) :])
