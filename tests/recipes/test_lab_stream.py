@@ -11,7 +11,7 @@ from focusmem.errors import CheckpointError, ConfigError
 from focusmem.evidence import CHUNK_EVENTS
 from focusmem.lab.answers import facts_seen
 from focusmem.lab.drawing import placeholder
-from focusmem.lab.pages import FACT_NAMES
+from focusmem.lab.pages import FACT_NAMES, Address
 from focusmem.lab.recall import LabBank
 from focusmem.lab.split_bank import SplitBank
 from focusmem.lab.tasks import COMPARISONS, KINDS, make_task
@@ -20,8 +20,8 @@ from focusmem.model.checkpoint import Checkpoint
 from focusmem.recipes.lab_decisions import LabDecisions, LabDecisionsConfig, SiteFirst
 from focusmem.recipes.lab_experiment import train_on_stream
 from focusmem.recipes.lab_memory import TEACHER, LabTraining, variant
-from focusmem.recipes.lab_memory_drills import from_history, value_view
-from focusmem.recipes.lab_stream import LabStream, StreamConfig, useful_decisions, useful_ways
+from focusmem.recipes.lab_memory_drills import from_history, value_view, way_drills
+from focusmem.recipes.lab_stream import LabStream, StreamConfig, useful_decisions
 from focusmem.schemas import Screenshot, parse_action
 from focusmem.training.config import LoopConfig
 from focusmem.training.metrics import read_metrics
@@ -263,7 +263,7 @@ def drilled(world, policy, bank, num=24):
 def test_drills_ask_for_what_was_told_or_seen_and_come_besides(world, policy, bank):
     _, batch, _ = drilled(world, policy, bank, 48)
     kinds = set()
-    for drill in batch.decisions[-48:]:
+    for drill in batch.decisions[-96:-48]:
         items = [batch.items[use.item] for use in drill.uses]
         parts = [part for item in items for turn in item.prompt for part in turn.parts]
         told, pictures = " ".join(part for part in parts if isinstance(part, str)), set(parts) & set(shown(batch))
@@ -303,26 +303,25 @@ def test_a_chunk_of_history_shows_the_value_that_is_asked_for(world, policy, ban
     assert num > 5
 
 
-def test_hard_decisions_come_again_with_notes_to_remember(world, policy, bank):
-    num_told = 0
+def test_drills_about_ways_show_or_tell_what_the_decision_goes_by(world, policy, bank):
     data = source(world, policy, bank)
-    stream = LabStream(data, StreamConfig(num_episodes=4, num_drills=1, num_batches=9))
-    for number in range(3):
-        ways = {}
-        for episode in stream.episodes(number):
-            _, chosen = stream._chosen(episode)
-            helped = useful_ways(data, episode)
-            task, steps = data.rollout(episode).task, data.rollout(episode).steps
-            ways |= {data.corpus.prompt_at(task, steps, at): helped[at] for at in chosen}
-        batch = stream.batch(number)
-        for one in batch.decisions:
-            items = [batch.items[use.item] for use in one.uses]
-            if not any(item.item_id.startswith("notes-") for item in items):
-                continue
-            num_told += 1
-            [item] = items
-            [turn] = item.prompt
-            assert turn.parts[0].startswith("Notes on ")
-            assert item.role == "episodic"
-            assert ways[one.prompt] - {"query", "edition", "answer"}
-    assert num_told > 3
+    batch = way_drills(data, 0, 3, 24)
+    assert batch == way_drills(source(world, policy, bank), 0, 3, 24)
+    assert batch != way_drills(data, 0, 4, 24)
+    assert len(batch.decisions) == 24
+    kinds = set()
+    for drill in batch.decisions:
+        [use] = drill.uses
+        item = batch.items[use.item]
+        assert item.role == "episodic"
+        parts = [part for turn in item.prompt for part in turn.parts]
+        is_told = isinstance(parts[0], str) and parts[0].startswith("Notes on ")
+        [view] = [part for turn in drill.prompt for part in turn.parts if isinstance(part, Screenshot)]
+        site_id = Address.parse(data._views[view.digest].path).site_id
+        if is_told:
+            assert f"Notes on {world.site(site_id).name}:" in parts[0]
+        else:
+            views = [data._views[part.digest] for part in parts if isinstance(part, Screenshot)]
+            assert {Address.parse(one.path).site_id for one in views} == {site_id}
+        kinds.add(is_told)
+    assert kinds == {True, False}

@@ -3,23 +3,22 @@ then, among much that is easier, is here every other token.
 
 Numbers: a comparison whose values were told in words, seen in a view, seen in a chunk of history, or asked for as the
 agent is. Digits told in words are learnt in a few hundred steps, and so are those of a view, but neither by itself
-teaches to find them among four views. Ways of a site: a decision that goes by one, with notes about the site to
-remember instead of whole trajectories.
+teaches to find them among four views. Ways of a site: a decision that goes by one, with a trajectory that shows it to
+remember, or, shorter and sooner learnt, notes in words.
 """
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 
 from focusmem.agent.prompt import NUM_RECENT
-from focusmem.evidence import CHUNK_EVENTS, working_items
+from focusmem.evidence import CHUNK_EVENTS, episodic_items, working_items
 from focusmem.lab.answers import facts_seen, notes
 from focusmem.lab.drawing import placeholder
 from focusmem.lab.experts import as_trajectory
 from focusmem.lab.pages import FACT_NAMES, Address
-from focusmem.lab.rollout import Rollout, RolloutStep, sensible_rollout
+from focusmem.lab.rollout import RolloutStep, sensible_rollout
 from focusmem.lab.tasks import COMPARISONS, KINDS, NUM_SITES, LabTask, make_task
-from focusmem.lab.ways import shown_ways
+from focusmem.lab.ways import followed_ways, shown_ways
 from focusmem.lab.world import World
 from focusmem.recipes.lab_decisions import LabDecisions
 from focusmem.schemas import EvidenceItem, Prompt, Step, Turn, action_to_json, make_action
@@ -28,6 +27,10 @@ from focusmem.training.batch import Decision, ItemUse, TrainingBatch, TrainingIt
 
 _LOOKED_ON = make_action("scroll", direction="down")
 """What was done at a view; it does not matter here."""
+LEARNT_SOON = frozenset({"query", "edition"})
+"""Ways that are told by what was typed or clicked: learnt in some hundred steps, where others take thousands."""
+_RAW_SHARE = 0.25
+"""Of drills about ways, how many show the whole trajectory."""
 _TRIES = 4
 """Comparisons of a site that are tried until an expert's episode is worth telling; else the drill is told in words."""
 _HOW = (
@@ -125,23 +128,42 @@ def _shows_first(world: World, task: LabTask, step: RolloutStep) -> bool:
     return is_there and FACT_NAMES[task.fact or ""].lower() in facts_seen(world, step)
 
 
-def way_drills(
-    source: LabDecisions, decisions: Sequence[Decision], wanted: Sequence[set[str]], shelves: Sequence[Rollout]
-) -> TrainingBatch:
-    """Those of an episode's decisions that want to know some of a site's ways, with notes to remember: in words, what
-    is learnt from a trajectory that shows one of them."""
-    made = []
-    for decision, ways in zip(decisions, wanted, strict=True):
-        showing = [one for one in shelves if ways & shown_ways(source.world, one.steps)]
-        if not showing:
-            continue
-        text = notes(source.world, showing[0].steps)
-        item = TrainingItem(
-            item_id=f"notes-{showing[0].task.task.task_id}", role="episodic", prompt=(Turn("user", (text,)),)
-        )
-        uses = (ItemUse(0, 0, False),)
-        made.append(TrainingBatch(items=(item,), decisions=(replace(decision, uses=uses),)))
+def way_drills(source: LabDecisions, seed: int, number: int, num: int) -> TrainingBatch:
+    """So many decisions that go by a way of their site, on sites that somebody has visited; others for every number."""
+    own = source.config
+    rng = random.Random(derive_seed(seed, "way drills", own.split, own.seed, number))
+    made: list[TrainingBatch] = []
+    while len(made) < num:
+        drill = _way_drill(source, source.bank.any_place(rng), rng)
+        made += [] if drill is None else [drill]
     return TrainingBatch.merged(made)
+
+
+def _way_drill(source: LabDecisions, place: int, rng: random.Random) -> TrainingBatch | None:
+    """A decision that goes by a way which the trajectory at this place shows, as if the episode began with it; and the
+    trajectory to remember, or notes about it. None where a task drawn by chance has none."""
+    world, shown = source.world, source.bank.rollout(place)
+    site_id = shown.task.site_id
+    kind = rng.choice([kind for kind in KINDS[world.site(site_id).family] if kind not in COMPARISONS])
+    rollout = sensible_rollout(world, make_task(world, site_id, kind, source.config.use, rng.randrange(10**6)))
+    if rollout is None:
+        return None
+    ways = shown_ways(world, shown.steps) - LEARNT_SOON
+    found = [at for at in range(len(rollout.steps)) if followed_ways(world, rollout.steps, at) & ways]
+    if not found:
+        return None
+    step = rollout.steps[rng.choice(found)]
+    if rng.random() < _RAW_SHARE:
+        [evidence] = episodic_items([(source.bank.trajectory(place), 1.0)])
+        item = source.training_item(evidence, shown)
+        source.note_views(shown.steps)
+    else:
+        told = (Turn("user", (notes(world, shown.steps),)),)
+        item = TrainingItem(item_id=f"notes-{place}", role="episodic", prompt=told)
+    source.note_views([step])
+    prompt = source.corpus.prompt_at(rollout.task, [step], 0)
+    decision = Decision(prompt=prompt, reply=action_to_json(step.action), uses=(ItemUse(0, 0, False),))
+    return TrainingBatch(items=(item,), decisions=(decision,))
 
 
 def value_view(world: World, task: LabTask) -> RolloutStep | None:

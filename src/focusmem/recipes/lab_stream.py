@@ -13,14 +13,12 @@ from focusmem.lab.rollout import Rollout
 from focusmem.lab.tasks import COMPARISONS
 from focusmem.lab.ways import followed_ways, shown_ways
 from focusmem.recipes.lab_decisions import LabDecisions
-from focusmem.recipes.lab_memory_drills import memory_drills, way_drills
+from focusmem.recipes.lab_memory_drills import LEARNT_SOON, memory_drills, way_drills
 from focusmem.seeds import derive_seed
 from focusmem.training.batch import TrainingBatch
 
 _ANSWER = "answer"
 """Of a comparison."""
-_LEARNT_SOON = frozenset({"query", "edition"})
-"""Ways that are told by what was typed or clicked: learnt in some hundred steps, where others take thousands."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +32,8 @@ class StreamConfig:
     help with and which is hard to learn, or else one that it can help with at all. The last place of a batch takes the
     first it gets: a memory must also do no harm."""
     num_drills: int = 0
-    """Comparisons that a batch brings besides, from easy to hard; where there are any, its hard decisions come a second
-    time with notes to remember. See `lab_memory_drills`."""
+    """Comparisons that a batch brings besides, and as many decisions that go by a site's ways, both from easy to hard;
+    see `lab_memory_drills`."""
     num_batches: int = 100_000
     seed: int = 0
 
@@ -73,22 +71,12 @@ class LabStream:
         return sha256_hex(repr((self.config, self.source.config)).encode())
 
     def batch(self, number: int) -> TrainingBatch:
-        parts, told = [], []
-        for episode in self.episodes(number):
-            _, chosen = self._chosen(episode)
-            parts.append(self.source.decisions(episode, chosen))
-            if self.config.num_drills:
-                told.append(self._told(episode, chosen, parts[-1]))
-        drills = memory_drills(self.source, self.config.seed, number, self.config.num_drills)
-        drawn = self.source.drawn(TrainingBatch.merged([*parts, *told, drills]))
+        seed, num_drills = self.config.seed, self.config.num_drills
+        parts = [self.source.decisions(*self._chosen(episode)) for episode in self.episodes(number)]
+        drills = [made(self.source, seed, number, num_drills) for made in (memory_drills, way_drills)]
+        drawn = self.source.drawn(TrainingBatch.merged([*parts, *drills]))
         self.source.forget()
         return drawn
-
-    def _told(self, episode: int, chosen: tuple[int, ...], made: TrainingBatch) -> TrainingBatch:
-        """The hard ones among an episode's decisions, with notes instead of trajectories."""
-        ways = useful_ways(self.source, episode)
-        hard = [ways[at] - _LEARNT_SOON - {_ANSWER} for at in chosen]
-        return way_drills(self.source, made.decisions, hard, _own_shelf(self.source, episode))
 
     def episodes(self, number: int) -> list[int]:
         """Those that a batch is made of."""
@@ -117,7 +105,7 @@ class LabStream:
 
 def _rank(ways: set[str]) -> int:
     """Where a decision comes among others: hard ones first, then those that memory soon learns to help with."""
-    return 0 if ways - _LEARNT_SOON else 1 if ways else 2
+    return 0 if ways - LEARNT_SOON else 1 if ways else 2
 
 
 def useful_decisions(source: LabDecisions, episode: int) -> list[bool]:
