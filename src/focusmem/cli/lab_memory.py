@@ -143,7 +143,7 @@ def train(
     trajectories: Annotated[int, typer.Option(help="With --prepared: as many as were prepared.")] = 1500,
     episodes: Annotated[int, typer.Option(help="Without --prepared: new episodes per step.")] = 8,
     drills: Annotated[
-        int, typer.Option(help="Without --prepared: comparisons besides, from easy to hard, per step.")
+        int, typer.Option(help="Without --prepared: comparisons besides, and as many decisions about ways, per step.")
     ] = 32,
     steps: Annotated[int, typer.Option(help="Steps of stage A.")] = 2000,
     more_steps: Annotated[int, typer.Option(help="Steps of stage B.")] = 1000,
