@@ -29,6 +29,8 @@ _LOOKED_ON = make_action("scroll", direction="down")
 """What was done at a view; it does not matter here."""
 LEARNT_SOON = frozenset({"query", "edition"})
 """Ways that are told by what was typed or clicked: learnt in some hundred steps, where others take thousands."""
+_ONE_OF_A_SITE = frozenset({"dialog", "picture", "menu", "offer"})
+"""Ways of which a site has one: to know it is enough. Which section a fact stands in must be found among several."""
 _RAW_SHARE = 0.25
 """Of drills about ways, how many show the whole trajectory."""
 _TRIES = 4
@@ -149,10 +151,11 @@ def _way_drill(source: LabDecisions, place: int, rng: random.Random) -> Training
     if rollout is None:
         return None
     ways = shown_ways(world, shown.steps) - LEARNT_SOON
-    found = [at for at in range(len(rollout.steps)) if followed_ways(world, rollout.steps, at) & ways]
+    by_way = {at: followed_ways(world, rollout.steps, at) & ways for at in range(len(rollout.steps))}
+    found = [at for at, own in by_way.items() if own]
     if not found:
         return None
-    step = rollout.steps[rng.choice(found)]
+    step = rollout.steps[rng.choice([at for at in found if by_way[at] - _ONE_OF_A_SITE] or found)]
     if rng.random() < _RAW_SHARE:
         [evidence] = episodic_items([(source.bank.trajectory(place), 1.0)])
         item = source.training_item(evidence, shown)
