@@ -9,8 +9,10 @@ remember, or, shorter and sooner learnt, notes in words.
 
 import random
 from collections.abc import Sequence
+from itertools import islice
 
 from focusmem.agent.prompt import NUM_RECENT
+from focusmem.errors import ConfigError
 from focusmem.evidence import CHUNK_EVENTS, episodic_items, working_items
 from focusmem.lab.answers import facts_seen, notes
 from focusmem.lab.drawing import placeholder
@@ -33,6 +35,8 @@ _ONE_OF_A_SITE = frozenset({"dialog", "picture", "menu", "offer"})
 """Ways of which a site has one: to know it is enough. Which section a fact stands in must be found among several."""
 _RAW_SHARE = 0.25
 """Of drills about ways, how many show the whole trajectory."""
+_MOST_DRAWN = 100
+"""Trajectories that are drawn for each of them at most; seven in ten serve."""
 _TRIES = 4
 """Comparisons of a site that are tried until an expert's episode is worth telling; else the drill is told in words."""
 _HOW = (
@@ -134,10 +138,10 @@ def way_drills(source: LabDecisions, seed: int, number: int, num: int) -> Traini
     """So many decisions that go by a way of their site, on sites that somebody has visited; others for every number."""
     own = source.config
     rng = random.Random(derive_seed(seed, "way drills", own.split, own.seed, number))
-    made: list[TrainingBatch] = []
-    while len(made) < num:
-        drill = _way_drill(source, source.bank.any_place(rng), rng)
-        made += [] if drill is None else [drill]
+    drawn = (_way_drill(source, source.bank.any_place(rng), rng) for _ in range(_MOST_DRAWN * num))
+    made = list(islice((drill for drill in drawn if drill is not None), num))
+    if len(made) < num:
+        raise ConfigError(f"The experts' trajectories on the first {own.num_sites} sites show too few ways to drill.")
     return TrainingBatch.merged(made)
 
 

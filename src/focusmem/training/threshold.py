@@ -111,7 +111,8 @@ def action_sweeps(
         trust = gate_logits(policy, memory, [True] * len(is_negative)).double().sigmoid().tolist()
         of_row: dict[int, list[int]] = {}
         for block in sorted(range(len(trust)), key=trust.__getitem__):
-            of_row.setdefault(memory.places[block].row, []).append(block)
+            if memory.valid[block]:
+                of_row.setdefault(memory.places[block].row, []).append(block)
         kept = [(row, blocks[num:]) for row, blocks in of_row.items() for num in range(len(blocks) + 1)]
         uses = [(at, block) for at, (_, blocks) in enumerate(kept) for block in blocks]
         injected = policy.injection(
