@@ -17,10 +17,8 @@ from focusmem.errors import ConfigError
 from focusmem.model.gate import GateConfig, TrustGate
 from focusmem.model.policy import MemoryPolicy
 from focusmem.training.batch import TrainingData
-from focusmem.training.loader import prepared_batches
-from focusmem.training.pathway import Look, embed
-from focusmem.training.prepared import Needs, Preparer
-from focusmem.training.stage_b import StageB, StageBConfig
+from focusmem.training.offered_blocks import offered_blocks
+from focusmem.training.pathway import Look
 from focusmem.training.threshold import area_under_curve
 
 
@@ -49,19 +47,20 @@ def labelled_blocks(
     num_workers: int = 0,
 ) -> LabelledBlocks:
     """Every block of some data, with the state it was offered for and whether it belongs there."""
-    stage = StageB(StageBConfig(is_dynamic=is_dynamic))
     found: list[tuple[Tensor, ...]] = []
-    numbers = range(data.num_batches)
-    preparer = Preparer(policy, Needs(negatives=True))
-    for [share], _ in prepared_batches(data, preparer, numbers, num_workers=num_workers):
-        rows = embed(policy, share, look)
-        memory, is_negative = stage.remember(policy, share, rows, max_tokens=max_group_tokens)
-        if memory is None:
-            continue
+    for offered in offered_blocks(
+        policy,
+        data,
+        is_dynamic=is_dynamic,
+        max_group_tokens=max_group_tokens,
+        look=look,
+        num_workers=num_workers,
+    ):
+        memory = offered.memory
         assert memory.state_ND is not None, "the gate took part, so the state was there"
         of_row = [place.row for place in memory.places]
-        hidden = [policy.hidden_state(rows.decisions, layer)[of_row] for layer in layers]
-        found.append((memory.state_ND.float(), memory.blocks_NKD.float(), ~torch.tensor(is_negative), *hidden))
+        hidden = [policy.hidden_state(offered.rows.decisions, layer)[of_row] for layer in layers]
+        found.append((memory.state_ND.float(), memory.blocks_NKD.float(), ~torch.tensor(offered.is_negative), *hidden))
     if not found:
         raise ConfigError("There is not one block in the data to probe.")
     state, blocks, is_right, *others = (torch.cat(parts) for parts in zip(*found, strict=True))

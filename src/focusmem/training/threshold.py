@@ -14,10 +14,8 @@ from focusmem.errors import ConfigError
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.policy import MemoryPolicy
 from focusmem.training.batch import TrainingData
-from focusmem.training.loader import prepared_batches
-from focusmem.training.pathway import Look, embed, reply_nats
-from focusmem.training.prepared import Needs, Preparer
-from focusmem.training.stage_b import StageB, StageBConfig, gate_logits
+from focusmem.training.offered_blocks import offered_blocks
+from focusmem.training.pathway import Look, reply_nats
 
 
 @dataclass(frozen=True)
@@ -64,6 +62,7 @@ class Sweep:
     nats: tuple[float, ...]
 
 
+@torch.no_grad()
 def gate_scores(
     policy: MemoryPolicy,
     data: TrainingData,
@@ -74,19 +73,17 @@ def gate_scores(
     num_workers: int = 0,
 ) -> GateScores:
     """The gate's trust in every block of some data, as it would be at inference."""
-    stage = StageB(StageBConfig(is_dynamic=is_dynamic))
     scores: dict[bool, list[float]] = {False: [], True: []}
-    numbers = range(data.num_batches)
-    preparer = Preparer(policy, Needs(negatives=True))
-    for [share], _ in prepared_batches(data, preparer, numbers, num_workers=num_workers):
-        with torch.no_grad():
-            rows = embed(policy, share, look)
-            memory, is_negative = stage.remember(policy, share, rows, max_tokens=max_group_tokens)
-            if memory is None:
-                continue
-            trust = gate_logits(policy, memory, [True] * len(is_negative)).double().sigmoid().tolist()
-        for value, negative in zip(trust, is_negative, strict=True):
-            scores[negative].append(value)
+    for offered in offered_blocks(
+        policy,
+        data,
+        is_dynamic=is_dynamic,
+        max_group_tokens=max_group_tokens,
+        look=look,
+        num_workers=num_workers,
+    ):
+        for value, is_negative in zip(offered.trust(policy), offered.is_negative, strict=True):
+            scores[is_negative].append(value)
     return GateScores(tuple(scores[False]), tuple(scores[True]))
 
 
@@ -101,14 +98,16 @@ def action_sweeps(
     num_workers: int = 0,
 ) -> list[Sweep]:
     """What each possible threshold does to the actions of some data, decision by decision."""
-    stage, found = StageB(StageBConfig(is_dynamic=is_dynamic)), list[Sweep]()
-    preparer = Preparer(policy, Needs(negatives=True))
-    for [share], _ in prepared_batches(data, preparer, range(data.num_batches), num_workers=num_workers):
-        rows = embed(policy, share, look)
-        memory, is_negative = stage.remember(policy, share, rows, max_tokens=max_group_tokens)
-        if memory is None:
-            continue
-        trust = gate_logits(policy, memory, [True] * len(is_negative)).double().sigmoid().tolist()
+    found: list[Sweep] = []
+    for offered in offered_blocks(
+        policy,
+        data,
+        is_dynamic=is_dynamic,
+        max_group_tokens=max_group_tokens,
+        look=look,
+        num_workers=num_workers,
+    ):
+        memory, trust = offered.memory, offered.trust(policy)
         of_row: dict[int, list[int]] = {}
         for block in sorted(range(len(trust)), key=trust.__getitem__):
             if memory.valid[block]:
@@ -116,7 +115,7 @@ def action_sweeps(
         kept = [(row, blocks[num:]) for row, blocks in of_row.items() for num in range(len(blocks) + 1)]
         uses = [(at, block) for at, (_, blocks) in enumerate(kept) for block in blocks]
         injected = policy.injection(
-            [rows.decisions[row] for row, _ in kept],
+            [offered.rows.decisions[row] for row, _ in kept],
             memory.blocks_NKD[[block for _, block in uses]],
             [replace(memory.places[block], row=at) for at, block in uses],
             [True] * len(uses),

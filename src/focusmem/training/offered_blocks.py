@@ -1,0 +1,46 @@
+"""Every block of some data as a gate meets it: read for its decision, before anything is decided about it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from focusmem.model.policy import Memory, MemoryPolicy
+from focusmem.training.batch import TrainingData
+from focusmem.training.loader import prepared_batches
+from focusmem.training.pathway import EmbeddedShare, Look, embed
+from focusmem.training.prepared import Needs, Preparer
+from focusmem.training.stage_b import StageB, StageBConfig, gate_logits
+
+
+@dataclass(frozen=True)
+class Offered:
+    """A batch's decisions and the blocks that were read for them."""
+
+    rows: EmbeddedShare
+    memory: Memory
+    is_negative: list[bool]
+    """Of each block, whether it was put in to mislead."""
+
+    def trust(self, policy: MemoryPolicy) -> list[float]:
+        """What the gate thinks of each block, between 0 and 1."""
+        return gate_logits(policy, self.memory, [True] * len(self.is_negative)).double().sigmoid().tolist()
+
+
+@torch.no_grad()
+def offered_blocks(
+    policy: MemoryPolicy,
+    data: TrainingData,
+    *,
+    is_dynamic: bool,
+    max_group_tokens: int,
+    look: Look | None,
+    num_workers: int,
+) -> Iterator[Offered]:
+    """Batch by batch; those without any block are left out."""
+    stage, preparer = StageB(StageBConfig(is_dynamic=is_dynamic)), Preparer(policy, Needs(negatives=True))
+    for [share], _ in prepared_batches(data, preparer, range(data.num_batches), num_workers=num_workers):
+        rows = embed(policy, share, look)
+        memory, is_negative = stage.remember(policy, share, rows, max_tokens=max_group_tokens)
+        if memory is not None:
+            yield Offered(rows, memory, is_negative)
