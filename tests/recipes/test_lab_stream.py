@@ -21,7 +21,7 @@ from focusmem.recipes.lab_decisions import LabDecisions, LabDecisionsConfig, Sit
 from focusmem.recipes.lab_experiment import train_on_stream
 from focusmem.recipes.lab_memory import TEACHER, LabTraining, variant
 from focusmem.recipes.lab_memory_drills import from_history, value_view, way_drills
-from focusmem.recipes.lab_stream import LabStream, StreamConfig, useful_decisions
+from focusmem.recipes.lab_stream import LabStream, StreamConfig, useful_decisions, useful_ways
 from focusmem.schemas import Screenshot, parse_action
 from focusmem.training.config import LoopConfig
 from focusmem.training.metrics import read_metrics
@@ -114,6 +114,8 @@ def test_decisions_that_memory_can_help_with_come_first(world, policy, bank):
         num_useful += sum(useful)
         _, chosen = LabStream(data, StreamConfig(num_decisions=3, num_batches=10))._chosen(number)
         assert sum(useful[at] for at in chosen) == min(3, sum(useful))
+        is_hard = [bool(ways - {"query", "edition"}) for ways in useful_ways(data, number)]
+        assert sum(is_hard[at] for at in chosen) == min(3, sum(is_hard))
         assert list(chosen) == sorted(set(chosen))
     assert num_useful > 60
     assert num_helpless, "some ways were never shown"
@@ -250,18 +252,17 @@ def test_a_value_is_seen_where_it_stands(world):
     assert num_seen > 30
 
 
-def drilled(world, policy, bank, num=24):
-    """A batch without drills, what the same one brings with them, and the source of both."""
-    data = source(world, policy, bank)
-    own = (LabStream(data, StreamConfig(num_episodes=1, num_drills=drills, num_batches=9)) for drills in (0, num))
-    plain, with_drills = (stream.batch(3) for stream in own)
-    assert with_drills.decisions[: len(plain.decisions)] == plain.decisions
-    assert with_drills.items[: len(plain.items)] == plain.items
-    return plain, with_drills, data
-
-
 def test_drills_ask_for_what_was_told_or_seen_and_come_besides(world, policy, bank):
-    _, batch, _ = drilled(world, policy, bank, 48)
+    data = source(world, policy, bank)
+    configs = [StreamConfig(num_episodes=1, num_drills=num, num_batches=9) for num in (0, 48, 48)]
+    plain, drilled, again = (LabStream(data, config) for config in configs)
+    assert plain.digest != drilled.digest
+    [one, batch] = [stream.batch(3) for stream in (plain, drilled)]
+    assert batch.decisions[: len(one.decisions)] == one.decisions
+    assert batch.items[: len(one.items)] == one.items
+    assert len(batch.decisions) == len(one.decisions) + 96
+    assert again.batch(3).decisions == batch.decisions
+    assert drilled.batch(4).decisions[-96] != batch.decisions[-96]
     kinds = set()
     for drill in batch.decisions[-96:-48]:
         items = [batch.items[use.item] for use in drill.uses]
@@ -320,8 +321,15 @@ def test_drills_about_ways_show_or_tell_what_the_decision_goes_by(world, policy,
         site_id = Address.parse(data._views[view.digest].path).site_id
         if is_told:
             assert f"Notes on {world.site(site_id).name}:" in parts[0]
+            assert parse_action(drill.reply).arguments.description in parts[0]
         else:
             views = [data._views[part.digest] for part in parts if isinstance(part, Screenshot)]
             assert {Address.parse(one.path).site_id for one in views} == {site_id}
         kinds.add(is_told)
     assert kinds == {True, False}
+
+
+def test_too_few_ways_to_drill_are_told(world, policy, bank, monkeypatch):
+    monkeypatch.setattr("focusmem.recipes.lab_memory_drills._MOST_DRAWN", 1)
+    with pytest.raises(ConfigError, match="show too few ways to drill"):
+        way_drills(source(world, policy, bank), 0, 0, 24)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from focusmem.training.losses import drop_loss, over_positions, semantic_loss, token_loss
+from focusmem.training.losses import drop_loss, over_positions, semantic_loss, token_loss, token_nats
 
 NUM, VOCABULARY = 7, 13
 
@@ -97,3 +97,12 @@ def test_pieces_equal_the_whole(max_logits):
         loss.backward()
         results.append((loss.detach(), hidden.grad))
     torch.testing.assert_close(results[0], results[1])
+
+
+@pytest.mark.parametrize("max_logits", [1, 3 * VOCABULARY, 10**6])
+def test_nats_of_single_tokens_add_up_to_their_loss(max_logits, monkeypatch):
+    monkeypatch.setattr("focusmem.training.losses._MAX_LOGITS", max_logits)
+    logits, targets = scores(7), torch.arange(NUM) * 5 % VOCABULARY
+    nats = token_nats(lambda rows: rows, logits, targets, vocabulary=VOCABULARY)
+    alone = [token_loss(logits[at : at + 1], targets[at : at + 1]) for at in range(NUM)]
+    torch.testing.assert_close(nats, torch.stack(alone))

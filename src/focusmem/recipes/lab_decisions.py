@@ -235,6 +235,7 @@ class LabDecisions:
         return None
 
     def training_item(self, item: EvidenceItem, source: Rollout) -> TrainingItem:
+        """An item of an episode as training reads it, with its lesson where there are any."""
         prompt = self.corpus.texts.serialise(item, {step.screenshot.sha256: _stand_in(step) for step in item.steps})
         name = item.trajectory_id or item.item_id
         made = TrainingItem(item_id=name, role=item.role, prompt=prompt)

@@ -30,7 +30,7 @@ from focusmem.training.batch import Decision, ItemUse, TrainingBatch, TrainingIt
 _LOOKED_ON = make_action("scroll", direction="down")
 """What was done at a view; it does not matter here."""
 LEARNT_SOON = frozenset({"query", "edition"})
-"""Ways that are told by what was typed or clicked: learnt in some hundred steps, where others take thousands."""
+"""Ways that memory learnt to go by long before it learnt others (docs/experiments.md)."""
 _ONE_OF_A_SITE = frozenset({"dialog", "picture", "menu", "offer"})
 """Ways of which a site has one: to know it is enough. Which section a fact stands in must be found among several."""
 _RAW_SHARE = 0.25
@@ -49,8 +49,8 @@ _HOW = (
 a view; from the chunk of history that shows it; and, prompted as the agent is, from all of the history."""
 
 
-def memory_drills(source: LabDecisions, seed: int, number: int, num: int) -> TrainingBatch:
-    """So many of them, on the source's sites; others for every number."""
+def number_drills(source: LabDecisions, seed: int, number: int, num: int) -> TrainingBatch:
+    """So many comparisons, on the source's sites; others for every number."""
     own = source.config
     rng = random.Random(derive_seed(seed, "memory drills", own.split, own.seed, number))
     sites = [f"{own.split}-{rng.randrange(own.num_sites or NUM_SITES[own.split])}" for _ in range(num)]
@@ -141,7 +141,7 @@ def way_drills(source: LabDecisions, seed: int, number: int, num: int) -> Traini
     drawn = (_way_drill(source, source.bank.any_place(rng), rng) for _ in range(_MOST_DRAWN * num))
     made = list(islice((drill for drill in drawn if drill is not None), num))
     if len(made) < num:
-        raise ConfigError(f"The experts' trajectories on the first {own.num_sites} sites show too few ways to drill.")
+        raise ConfigError(f"The experts' trajectories on the sites of split '{own.split}' show too few ways to drill.")
     return TrainingBatch.merged(made)
 
 

@@ -13,7 +13,7 @@ from focusmem.lab.rollout import Rollout
 from focusmem.lab.tasks import COMPARISONS
 from focusmem.lab.ways import followed_ways, shown_ways
 from focusmem.recipes.lab_decisions import LabDecisions
-from focusmem.recipes.lab_memory_drills import LEARNT_SOON, memory_drills, way_drills
+from focusmem.recipes.lab_memory_drills import LEARNT_SOON, number_drills, way_drills
 from focusmem.seeds import derive_seed
 from focusmem.training.batch import TrainingBatch
 
@@ -73,7 +73,7 @@ class LabStream:
     def batch(self, number: int) -> TrainingBatch:
         seed, num_drills = self.config.seed, self.config.num_drills
         parts = [self.source.decisions(*self._chosen(episode)) for episode in self.episodes(number)]
-        drills = [made(self.source, seed, number, num_drills) for made in (memory_drills, way_drills)]
+        drills = [made(self.source, seed, number, num_drills) for made in (number_drills, way_drills)]
         drawn = self.source.drawn(TrainingBatch.merged([*parts, *drills]))
         self.source.forget()
         return drawn
