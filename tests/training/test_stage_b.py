@@ -80,7 +80,7 @@ def test_what_keeping_costs_is_measured_without_bias():
         with torch.no_grad():
             return row_sums(policy.backbone, injected, target_hidden(policy.backbone, injected, max_tokens=65_536))
 
-    trust_N = policy.gate.logits(memory.state_ND, memory.blocks_NKD.detach()).sigmoid()
+    trust_N = policy.gate.logits(memory.state_ND, memory.blocks_NKD).sigmoid()
     expected, found = 0.0, 0.0
     for pattern in itertools.product([False, True], repeat=most):
         keep = [False] * len(memory.places)
@@ -97,9 +97,18 @@ def test_what_keeping_costs_is_measured_without_bias():
                 term = keeping_term(policy, rows.decisions, own, own_B, rng=Chooses(number), max_tokens=65_536)
                 assert term.item() == 0
                 found = found + chance.detach() * term / len(blocks) / times
-    weights = list(policy.gate.parameters())
-    for one, other in zip(torch.autograd.grad(found, weights), torch.autograd.grad(expected, weights), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+    named = {
+        f"{part}.{name}": one for part, own in policy.trained_parts().items() for name, one in own.named_parameters()
+    }
+    weights = list(named.values())
+    gradients = (torch.autograd.grad(one, weights, retain_graph=True, allow_unused=True) for one in (found, expected))
+    moved = set()
+    for name, one, other in zip(named, *gradients, strict=True):
+        assert (one is None) == (other is None), name
+        if one is not None and other is not None:
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+            moved |= {name.split(".")[0]} if one.abs().sum() > 0 else set()
+    assert moved == set(policy.trained_parts()), "what the gate goes by learns as well"
 
 
 def test_measured_keeping_moves_the_gate_and_changes_no_figure():

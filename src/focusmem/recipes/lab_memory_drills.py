@@ -33,7 +33,7 @@ LEARNT_SOON = frozenset({"query", "edition"})
 """Ways that memory learnt to go by long before it learnt others (docs/experiments.md)."""
 _ONE_OF_A_SITE = frozenset({"dialog", "picture", "menu", "offer"})
 """Ways of which a site has one: to know it is enough. Which section a fact stands in must be found among several."""
-_RAW_SHARE = 0.25
+_RAW_SHARE = 0.5
 """Of drills about ways, how many show the whole trajectory."""
 _MOST_DRAWN = 100
 """Trajectories that are drawn for each of them at most; seven in ten serve."""
@@ -41,9 +41,9 @@ _TRIES = 4
 """Comparisons of a site that are tried until an expert's episode is worth telling; else the drill is told in words."""
 _HOW = (
     *("together", "apart", "the first"),
-    *("seen",) * 3,
-    *("in a chunk",) * 4,
-    *("as it is",) * 2,
+    *("seen",) * 2,
+    *("in a chunk",) * 3,
+    *("as it is",) * 5,
 )
 """How the first value is known: from words about both, or about each (from there on the prompt tells the second); from
 a view; from the chunk of history that shows it; and, prompted as the agent is, from all of the history."""

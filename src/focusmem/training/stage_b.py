@@ -153,8 +153,8 @@ def keeping_term(
     """Zero, with the gradient that the actions' expected loss has by the trust in blocks; `own_B` is their loss.
 
     Of each decision one block is tried the other way round. What the action loses by having it, times the number of
-    blocks, is in the mean the gradient by the chance of keeping a block. It moves the gate alone: blocks learn from
-    the actions they are seen by.
+    blocks, is in the mean the gradient by the chance of keeping a block. As in the paper, it flows on into the blocks
+    that the gate goes by: it is an action that tells, not a label.
     """
     of_row: dict[int, list[int]] = {}
     for block, (place, is_valid) in enumerate(zip(memory.places, memory.valid, strict=True)):
@@ -177,7 +177,7 @@ def keeping_term(
         lost_R = signs_R * counts_R * (own_B[numbers] - other_R)
     chosen = torch.tensor([tried[row] for row in numbers], device=device)
     assert memory.state_ND is not None, "the gate took part, so the state was there"
-    logits_R = policy.gate.logits(memory.state_ND[chosen], memory.blocks_NKD.detach()[chosen])
+    logits_R = policy.gate.logits(memory.state_ND[chosen], memory.blocks_NKD[chosen])
     total = (lost_R * logits_R.sigmoid()).sum()
     return total - total.detach()
 
