@@ -5,7 +5,7 @@ from itertools import islice
 import pytest
 
 from factories import FIELDS
-from focusmem.lab.answers import QUESTIONS, answer_to, experience, facts_seen, look_of, notes, state_of
+from focusmem.lab.answers import QUESTIONS, answer_to, experience, facts_seen, notes, state_of
 from focusmem.lab.pages import FACT_NAMES, Address
 from focusmem.lab.rollout import iter_tasks, roll_out
 from focusmem.lab.scene import VIEW_HEIGHT, Word
@@ -172,18 +172,3 @@ def test_words_that_find_nothing_do_not_tell_what_search_wants(world, records):
         assert len(told) == has_found
         checked += bool(typed) and not has_found
     assert checked > 0
-
-
-def test_looks_are_told_by_their_colours(world):
-    looks = {}
-    for number in range(60):
-        look, told = world.site(f"m-{number}").look, look_of(world, f"m-{number}").split("; ")
-        assert [part.split()[0] for part in told[:2]] == ["bar", "accent"]
-        assert told[2] == ("dark" if look.paper[0] < 128 else "light")
-        assert told[3] == ("boxed" if look.is_boxed else "plain")
-        looks.setdefault(told[0], []).append(look.bar)
-    assert len(looks) >= 6
-    for red, green, blue in looks["bar blue"]:
-        assert blue == max(red, green, blue)
-    for red, green, blue in looks["bar red"]:
-        assert red == max(red, green, blue)

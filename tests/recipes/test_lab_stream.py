@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from focusmem.bank.leakage import LeakageGuard
 from focusmem.errors import CheckpointError, ConfigError
 from focusmem.evidence import CHUNK_EVENTS
-from focusmem.lab.answers import facts_seen, look_of
+from focusmem.lab.answers import facts_seen
 from focusmem.lab.drawing import placeholder
 from focusmem.lab.pages import FACT_NAMES, Address
 from focusmem.lab.recall import LabBank
@@ -148,25 +148,17 @@ def test_the_world_answers_for_the_teacher(world, policy, bank):
             assert problem_with(name, pair.target) is None
 
 
-def test_looks_are_asked_for_where_content_is_learnt(world, policy, bank):
-    config = StreamConfig(num_episodes=1, num_decisions=1, num_drills=6, num_batches=2)
+def test_drills_bring_no_lessons(world, policy, bank):
+    config = StreamConfig(num_episodes=1, num_decisions=2, num_batches=1)
     told, silent = (source(world, policy, bank, told=one) for one in (Questions(TEACHER.prompts), None))
-    batch = LabStream(told, config).batch(0)
-    looks = [item for item in batch.items if item.lesson and item.lesson.description is None]
-    assert len(looks) == 6
-    for item in looks:
-        site_id = bank.rollout(int(item.item_id.split("-")[1])).task.site_id
-        [pair] = item.lesson.functional
-        assert pair.target == look_of(world, site_id)
-        assert 1 <= sum(not isinstance(part, str) for turn in item.prompt for part in turn.parts) <= 4
-    used = {use.item for decision in batch.decisions for use in decision.uses}
-    assert not used & {batch.items.index(item) for item in looks}, "nothing is decided by them"
-    assert looks[0] not in LabStream(told, config).batch(1).items
-    plain = LabStream(silent, config).batch(0)
-    assert all(item.lesson is None for item in plain.items)
-    assert [one.prompt for one in plain.decisions] == [one.prompt for one in batch.decisions], (
-        "the actions are the same"
+    alone, drilled, plain = (
+        LabStream(own, replace(config, num_drills=num)).batch(0) for own, num in ((told, 0), (told, 12), (silent, 12))
     )
+    assert {item.item_id for item in drilled.items if item.lesson} == {
+        item.item_id for item in alone.items if item.lesson
+    }
+    assert len(drilled.items) > len(alone.items)
+    assert drilled.decisions == plain.decisions, "what is decided does not depend on who learns content"
 
 
 def test_both_stages_learn_from_a_stream(policy, tmp_path):

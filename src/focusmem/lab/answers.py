@@ -3,15 +3,12 @@
 The policy learns to give these from screenshots, and content probes are scored against them field by field.
 """
 
-import colorsys
 import json
 from collections.abc import Sequence
 from typing import Any
 
 from focusmem.lab.pages import FACT_NAMES, Address
 from focusmem.lab.rollout import Rollout, RolloutStep
-from focusmem.lab.scene import Colour
-from focusmem.lab.words import COLOURS
 from focusmem.lab.world import World
 from focusmem.schemas import action_to_json
 
@@ -107,32 +104,6 @@ def notes(world: World, steps: Sequence[RolloutStep]) -> str:
     """The same experience as a short text that can stand in a prompt."""
     site = world.site(Address.parse(steps[0].path).site_id)
     return f"Notes on {site.name}: " + "; ".join(experience(world, steps)) + "."
-
-
-def look_of(world: World, site_id: str) -> str:
-    """How a site looks, in a few words that any of its screenshots bears out."""
-    look = world.site(site_id).look
-    ground = "dark" if sum(look.paper) < sum(look.ink) else "light"
-    return (
-        f"bar {_hue_name(look.bar)}; accent {_hue_name(look.accent)}; {ground}; {'boxed' if look.is_boxed else 'plain'}"
-    )
-
-
-_HUES = ("red", "orange", "yellow", "green", "teal", "blue", "purple", "pink")
-
-
-def _hue_name(colour: Colour) -> str:
-    """The nearest of the rainbow's colours, however dark or pale it is."""
-
-    def distance(name: str) -> float:
-        apart = abs(_hue(COLOURS[name]) - _hue(colour))
-        return min(apart, 1 - apart)  # hues go in a circle
-
-    return min(_HUES, key=distance)
-
-
-def _hue(colour: Colour) -> float:
-    return colorsys.rgb_to_hls(*(part / 255 for part in colour))[0]
 
 
 def _description(world: World, rollout: Rollout, steps: Sequence[RolloutStep]) -> str:

@@ -10,7 +10,7 @@ from focusmem.templates import Templates
 
 PROMPTS = Path(__file__).parent / "prompts"
 
-_QUESTION_NAMES = sorted({name for names in QUESTIONS.values() for name in names} | {"transcribe", "look"})
+_QUESTION_NAMES = sorted({name for names in QUESTIONS.values() for name in names} | {"transcribe"})
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from focusmem.lab.rollout import Rollout, RolloutStep, drawn_kind, sensible_roll
 from focusmem.lab.tasks import NUM_SITES, Use, make_task
 from focusmem.lab.world import World
 from focusmem.model.chat import ChatTokenizer
-from focusmem.schemas import EvidenceItem, Prompt, Screenshot, Step, Task, Trajectory, action_to_json
+from focusmem.schemas import EvidenceItem, Screenshot, Step, Task, Trajectory, action_to_json
 from focusmem.seeds import derive_seed
 from focusmem.training.batch import Decision, ItemUse, Pixels, TrainingBatch, TrainingItem
 from focusmem.training.lessons import Description, FunctionalPair, Lesson, LessonStore
@@ -236,7 +236,7 @@ class LabDecisions:
 
     def training_item(self, item: EvidenceItem, source: Rollout) -> TrainingItem:
         """An item of an episode as training reads it, with its lesson where there are any."""
-        prompt = self.serialised(item)
+        prompt = self.corpus.texts.serialise(item, {step.screenshot.sha256: _stand_in(step) for step in item.steps})
         name = item.trajectory_id or item.item_id
         made = TrainingItem(item_id=name, role=item.role, prompt=prompt)
         start = item.rank * CHUNK_EVENTS if item.role == "working" else 0
@@ -246,10 +246,6 @@ class LabDecisions:
         if self.lessons is None or not self.is_taught(made):
             return made
         return replace(made, lesson=self.lessons.read(made.digest, name=name))
-
-    def serialised(self, item: EvidenceItem) -> Prompt:
-        """An item as an encoder reads it, with stand-ins for its screenshots."""
-        return self.corpus.texts.serialise(item, {step.screenshot.sha256: _stand_in(step) for step in item.steps})
 
     def with_guesses(self, item: TrainingItem) -> TrainingItem:
         """The same with what the world itself would say about it: a good policy says it in the same words."""

@@ -5,9 +5,6 @@ Numbers: a comparison whose values were told in words, seen in a view, seen in a
 agent is. Digits told in words are learnt in a few hundred steps, and so are those of a view, but neither by itself
 teaches to find them among four views. Ways of a site: a decision that goes by one, with a trajectory that shows it to
 remember, or, shorter and sooner learnt, notes in words.
-
-Looks: not a decision but a question about a record, for variants that learn content. No description tells how a site
-looks, and a block that does not hold it gives a gate nothing to tell its site by.
 """
 
 import random
@@ -17,7 +14,7 @@ from itertools import islice
 from focusmem.agent.prompt import NUM_RECENT
 from focusmem.errors import ConfigError
 from focusmem.evidence import CHUNK_EVENTS, episodic_items, working_items
-from focusmem.lab.answers import facts_seen, look_of, notes
+from focusmem.lab.answers import facts_seen, notes
 from focusmem.lab.drawing import placeholder
 from focusmem.lab.experts import as_trajectory
 from focusmem.lab.pages import FACT_NAMES, Address
@@ -29,7 +26,6 @@ from focusmem.recipes.lab_decisions import LabDecisions
 from focusmem.schemas import EvidenceItem, Prompt, Step, Turn, action_to_json, make_action
 from focusmem.seeds import derive_seed
 from focusmem.training.batch import Decision, ItemUse, TrainingBatch, TrainingItem
-from focusmem.training.lessons import FunctionalPair, Lesson
 
 _LOOKED_ON = make_action("scroll", direction="down")
 """What was done at a view; it does not matter here."""
@@ -41,8 +37,6 @@ _RAW_SHARE = 0.5
 """Of drills about ways, how many show the whole trajectory."""
 _MOST_DRAWN = 100
 """Trajectories that are drawn for each of them at most; seven in ten serve."""
-_MOST_VIEWS = 4
-"""Of a record whose look is asked for."""
 _TRIES = 4
 """Comparisons of a site that are tried until an expert's episode is worth telling; else the drill is told in words."""
 _HOW = (
@@ -177,25 +171,6 @@ def _way_drill(source: LabDecisions, place: int, rng: random.Random) -> Training
     prompt = source.corpus.prompt_at(rollout.task, [step], 0)
     decision = Decision(prompt=prompt, reply=action_to_json(step.action), uses=(ItemUse(0, 0, False),))
     return TrainingBatch(items=(item,), decisions=(decision,))
-
-
-def look_drills(source: LabDecisions, seed: int, number: int, num: int) -> TrainingBatch:
-    """So many short records, to be asked how their sites look; others for every number. There are no decisions."""
-    own = source.config
-    rng = random.Random(derive_seed(seed, "look drills", own.split, own.seed, number))
-    asked: Prompt = (Turn("user", (source.corpus.texts.questions.fill("look"),)),)
-    items = []
-    for _ in range(num):
-        place = source.bank.any_place(rng)
-        steps, [whole] = source.bank.rollout(place).steps, episodic_items([(source.bank.trajectory(place), 1.0)])
-        start = rng.randrange(len(steps))
-        part = slice(start, start + rng.randint(1, _MOST_VIEWS))
-        source.note_views(steps[part])
-        record = source.serialised(whole.model_copy(update={"steps": whole.steps[part]}))
-        look = FunctionalPair(asked, look_of(source.world, source.bank.rollout(place).task.site_id))
-        lesson = Lesson(None, (look,))
-        items.append(TrainingItem(item_id=f"look-{place}-{start}", role="episodic", prompt=record, lesson=lesson))
-    return TrainingBatch.merged([TrainingBatch(items=tuple(items))])
 
 
 def value_view(world: World, task: LabTask) -> RolloutStep | None:

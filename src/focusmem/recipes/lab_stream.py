@@ -13,7 +13,7 @@ from focusmem.lab.rollout import Rollout
 from focusmem.lab.tasks import COMPARISONS
 from focusmem.lab.ways import followed_ways, shown_ways
 from focusmem.recipes.lab_decisions import LabDecisions
-from focusmem.recipes.lab_memory_drills import LEARNT_SOON, look_drills, number_drills, way_drills
+from focusmem.recipes.lab_memory_drills import LEARNT_SOON, number_drills, way_drills
 from focusmem.seeds import derive_seed
 from focusmem.training.batch import TrainingBatch
 
@@ -33,7 +33,7 @@ class StreamConfig:
     first it gets: a memory must also do no harm."""
     num_drills: int = 0
     """Comparisons that a batch brings besides, and as many decisions that go by a site's ways, both from easy to hard;
-    where content is learnt, also as many questions about looks. See `lab_memory_drills`."""
+    see `lab_memory_drills`."""
     num_batches: int = 100_000
     seed: int = 0
 
@@ -75,8 +75,6 @@ class LabStream:
         parts = [self.source.decisions(*self._chosen(episode)) for episode in self.episodes(number)]
         # Content is learnt from whole episodes; a drill asks for its one thing.
         drills = [made(self.source, seed, number, num_drills).without_lessons() for made in (number_drills, way_drills)]
-        if self.source.told is not None:
-            drills.append(look_drills(self.source, seed, number, num_drills))
         drawn = self.source.drawn(TrainingBatch.merged([*parts, *drills]))
         self.source.forget()
         return drawn
