@@ -205,7 +205,10 @@ def test_a_memory_learns_on_with_other_episodes(policy, tmp_path):
     assert all(torch.equal(begun[name], stored[name]) for name in stored)
     with pytest.raises(CheckpointError, match="was trained as the memory 'action-only', so 'full' cannot"):
         learnt("full", "3", start=more)
-    content, _ = learnt("content", "4")
+    content, began_with = learnt("content", "4", start=more)
+    assert began_with == Checkpoint.open(more).weights_sha256, "content may be learnt on from actions"
+    with pytest.raises(CheckpointError, match="trained as the memory 'content', so 'action-only' cannot"):
+        learnt("action-only", "8", start=content)
     full, _ = learnt("full", "5", start=content)
     assert not (tmp_path / "5" / "stage-a").exists()
     _, began_with = learnt("full", "6", start=full, seed=1)

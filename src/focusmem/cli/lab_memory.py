@@ -131,7 +131,10 @@ def train(
     policy: PolicyOption = None,
     start: Annotated[
         Path | None,
-        typer.Option(help="A memory to begin with: `content`'s, to train stage B alone, or one's own, to learn on."),
+        typer.Option(
+            help="A memory to begin with: one's own, to learn on; `content`'s, to train stage B alone; for "
+            "content, also `action-only`'s."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Without --prepared: which episodes.")] = 0,
     prepared: Annotated[

@@ -71,9 +71,11 @@ _CONTENT = StageAConfig(content_weight=0.05)
 """Of the paper's 0.25, a fifth: an action here is a line of JSON of which one token in twenty is in doubt, so that its
 loss per token is a twentieth of that of a description, and 0.25 would leave actions a seventh of each step."""
 _ACTION_ONLY = StageAConfig(content_weight=0.0)
-_READOUT, _FULL = StageBConfig(is_gated=False), StageBConfig(gate_weight=0.005, keeping="measured")
-"""Of the paper's 0.05 for the gate, a tenth, for the same reason; and what keeping a block is worth is measured, since
-its gradient does not tell here: where a block has settled the action, a little more or less of it changes nothing."""
+_READOUT, _FULL = StageBConfig(is_gated=False), StageBConfig(gate_weight=0.0005, keeping="measured")
+"""Of the paper's 0.05 for the gate, a hundredth: an action has some 24 tokens here, of which few are in doubt, so that
+a trajectory is worth little per token, and under ten times this weight a gate that cannot tell trajectories apart yet
+lets none of them pass (docs/experiments.md). And what keeping a block is worth is measured, since its gradient does not
+tell: where a block has settled the action, a little more or less of it changes nothing."""
 
 VARIANTS: Mapping[str, Variant] = {
     "action-only": Variant(stage_a=_ACTION_ONLY, what="fixed blocks, learnt from actions alone"),
@@ -182,8 +184,9 @@ def train_variant(
 ) -> Path | None:
     """Both stages of a variant, going on where a run was stopped; the trained memory's folder when finished.
 
-    `start` is a memory to begin the last stage with: one that the variant itself left, to learn on; or, where there are
-    two stages, one that stage A left for any variant whose first stage is the same. `look` knows the pictures of
+    `start` is a memory to begin the last stage with: one that the variant itself left, to learn on; where there are two
+    stages, one that stage A left for any variant whose first stage is the same; where there is one, also what actions
+    alone have taught. `look` knows the pictures of
     batches that bring none.
     """
     training = training or LabTraining()
@@ -213,10 +216,15 @@ def begins_with_stage_a(name: str, start: Path | None) -> bool:
 
 
 def _check_start(start: Path, name: str) -> None:
-    """What one variant has trained is not another's beginning, but for what stage A leaves for all alike."""
+    """What one variant has trained is not another's beginning, but for what stage A leaves for all alike, and for what
+    actions alone have taught, from which content may be learnt on."""
     trained_as = Checkpoint.open(start).notes.get(_VARIANT, name)
-    shared = {other for other, own in VARIANTS.items() if own.stage_b is None and own.stage_a == variant(name).stage_a}
-    if trained_as != name and not (variant(name).stage_b is not None and trained_as in shared):
+    if variant(name).stage_b is None:
+        shared = {"action-only"}
+    else:
+        alike = variant(name).stage_a
+        shared = {other for other, own in VARIANTS.items() if own.stage_b is None and own.stage_a == alike}
+    if trained_as not in {name, *shared}:
         raise CheckpointError(f"{start} was trained as the memory '{trained_as}', so '{name}' cannot begin with it.")
 
 
