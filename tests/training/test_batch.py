@@ -7,7 +7,7 @@ import torch
 
 from focusmem.errors import ConfigError, RecordError
 from focusmem.training.batch import Decision, ItemUse, Pixels, TrainingBatch, TrainingItem
-from focusmem.training.prepared import Needs, Preparer
+from focusmem.training.prepared import Needs, Preparer, foreign_items
 from focusmem.training.stage_a import StageA
 from focusmem.training.stage_b import StageB, StageBConfig
 from focusmem.training.trajectory_batches import BatchingConfig, TrajectoryBatches
@@ -120,6 +120,25 @@ def test_only_what_a_stage_needs_is_prepared():
     )
     num_pairs = sum(len(item.lesson.functional) for item in batch.items if item.lesson)
     assert full.questions.num_rows == full.num_descriptions + num_pairs
+
+
+def test_foreign_items_are_episodic_ones_of_decisions_that_share_nothing():
+    batch = TrainingBatch.merged([make_batch(0), make_batch(1), make_batch(2)])
+    own = [{use.item for use in one.uses} for one in batch.decisions]
+    tasks = [set().union(*own[first : first + 4]) for first in (0, 4, 8)]  # all that share items within each sample
+    found = foreign_items(batch, 3)
+    assert found == foreign_items(batch, 3)
+    assert foreign_items(batch, 0) == foreign_items(make_batch(0), 3) == ()
+    for row, one in enumerate(batch.decisions):
+        items = [item for at, item in found if at == row]
+        assert len(items) == len(set(items)) == (3 if one.uses else 0)
+        assert not set(items) & tasks[row // 4]
+        assert all(batch.items[item].role == "episodic" for item in items)
+    assert len({item for _, item in found}) > 6, "not always the same"
+    linked = replace(batch.decisions[0], uses=(ItemUse(0, 0), ItemUse(batch.decisions[4].uses[0].item, 1)))
+    joined = replace(batch, decisions=(*batch.decisions, linked))
+    for row, item in foreign_items(joined, 20):
+        assert item not in (tasks[0] | tasks[1] if row < 8 or row == 12 else tasks[2]), "one decision links two tasks"
 
 
 def test_pixels_travel_with_the_share_that_shows_them():

@@ -8,8 +8,10 @@ import torch
 from focusmem.errors import CheckpointError, ConfigError
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.injection import Place
 from focusmem.model.policy import MemoryPolicy
-from focusmem.training.pathway import embed, row_sums, target_hidden
+from focusmem.training.batch import TrainingBatch
+from focusmem.training.pathway import EncodedShare, embed, row_sums, target_hidden
 from focusmem.training.prepared import Preparer
 from focusmem.training.stage_a import StageA, StageAConfig, train_stage_a
 from focusmem.training.stage_b import Keeping, StageB, StageBConfig, keeping_term, train_stage_b
@@ -30,6 +32,36 @@ def test_gate_loss_moves_the_gate_alone():
     policy = make_memory_policy().train()
     losses_of(policy, StageB()).sums["gate"].backward()
     assert all(parameter.grad is not None for parameter in policy.gate.parameters())
+    assert policy.gate.out.bias.grad.abs() > 0
+    for name in ("encoder", "compressor", "readout"):
+        assert all(parameter.grad is None for parameter in policy.trained_parts()[name].parameters()), name
+
+
+def test_items_of_other_tasks_are_dropped_as_each_decision_would_read_them():
+    """Against reading every pair by itself. Nothing of it reaches the blocks, and nothing else changes."""
+    policy = make_memory_policy().train()
+    batch = TrainingBatch.merged([make_batch(0), make_batch(1)])
+    few, many = (StageB(StageBConfig(num_foreign=num)) for num in (0, 2))
+    shares = [Preparer(policy, stage.needs).shares(batch, [0], 1)[0] for stage in (few, many)]
+    rows = embed(policy, shares[1])
+    generators = [torch.Generator().manual_seed(3) for _ in shares]
+    without, own = (
+        stage.losses(policy, share, rows, max_tokens=65_536, generator=generator)
+        for stage, share, generator in zip((few, many), shares, generators, strict=True)
+    )
+    assert len(shares[1].foreign) == 12
+    assert shares[1].counts["gate"] == shares[0].counts["gate"] + 12
+    expected = without.sums["gate"].detach().clone()
+    with torch.no_grad():
+        state_BD = policy.state(rows.decisions)
+        for row, item in shares[1].foreign:
+            encoded = policy.encode_rows([rows.items[item]])
+            block_1KD = policy.read([encoded], [Place(row, shares[1].roles[item], 0)], state_BD)
+            expected += torch.nn.functional.softplus(policy.gate.logits(state_BD[[row]], block_1KD)).sum()
+    torch.testing.assert_close(own.sums["gate"].detach(), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(own.sums["action"], without.sums["action"])
+    assert own.passage == without.passage
+    own.sums["gate"].backward()
     assert policy.gate.out.bias.grad.abs() > 0
     for name in ("encoder", "compressor", "readout"):
         assert all(parameter.grad is None for parameter in policy.trained_parts()[name].parameters()), name
@@ -68,7 +100,8 @@ def test_what_keeping_costs_is_measured_without_bias():
     stage = StageB(StageBConfig(keeping="measured"))
     [share] = Preparer(policy, stage.needs).shares(make_batch(), [0], 1)
     rows = embed(policy, share)
-    memory, _ = stage.remember(policy, share, rows, max_tokens=65_536)
+    encoded = EncodedShare.of(policy, rows.items, max_tokens=65_536)
+    memory, _ = stage.remember(policy, share, rows, encoded)
     of_row: dict[int, list[int]] = {}
     for block, place in enumerate(memory.places):
         of_row.setdefault(place.row, []).append(block)
@@ -207,6 +240,7 @@ def test_begins_with_nothing_else(stage_a, tmp_path):
     ("values", "message"),
     [
         ({"gate_weight": -0.1}, "gate_weight"),
+        ({"num_foreign": -1}, "num_foreign"),
         ({"reduction": "max"}, "reduction"),
         ({"is_dynamic": False, "is_gated": False}, "is_dynamic and is_gated"),
     ],

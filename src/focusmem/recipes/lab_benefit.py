@@ -79,11 +79,11 @@ def measure_benefit(
 
 def _remembered(memory: MemoryPolicy, chosen: Variant, share: Prepared, rows: EmbeddedShare) -> Memory | None:
     """What stands in front of each decision, as when acting."""
-    if chosen.stage_b is not None:
-        return StageB(chosen.stage_b).remember(memory, share, rows, max_tokens=_MAX_TOKENS)[0]
     if not rows.items:
         return None
     encoded = EncodedShare.of(memory, rows.items, max_tokens=_MAX_TOKENS)
+    if chosen.stage_b is not None:
+        return StageB(chosen.stage_b).remember(memory, share, rows, encoded)[0]
     return shared_blocks(encoded.fixed_blocks(memory, share.roles), share.item_of_use, share.places)
 
 

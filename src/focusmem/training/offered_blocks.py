@@ -8,7 +8,7 @@ import torch
 from focusmem.model.policy import Memory, MemoryPolicy
 from focusmem.training.batch import TrainingData
 from focusmem.training.loader import prepared_batches
-from focusmem.training.pathway import EmbeddedShare, Look, embed
+from focusmem.training.pathway import EmbeddedShare, EncodedShare, Look, embed
 from focusmem.training.prepared import Needs, Preparer
 from focusmem.training.stage_b import StageB, StageBConfig, gate_logits
 
@@ -41,6 +41,7 @@ def offered_blocks(
     stage, preparer = StageB(StageBConfig(is_dynamic=is_dynamic)), Preparer(policy, Needs(negatives=True))
     for [share], _ in prepared_batches(data, preparer, range(data.num_batches), num_workers=num_workers):
         rows = embed(policy, share, look)
-        memory, is_negative = stage.remember(policy, share, rows, max_tokens=max_group_tokens)
+        encoded = EncodedShare.of(policy, rows.items, max_tokens=max_group_tokens)
+        memory, is_negative = stage.remember(policy, share, rows, encoded)
         if memory is not None:
             yield Offered(rows, memory, is_negative)

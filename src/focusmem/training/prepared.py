@@ -26,6 +26,8 @@ class Needs:
     negatives: bool = False
     semantic: bool = False
     functional: bool = False
+    num_foreign: int = 0
+    """Items of other tasks for each decision, for a gate to be told to drop."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Prepared:
     teachers: PackedRows
     """The descriptions behind their raw items, as the frozen policy reads them, where no states were stored."""
     pixels: Pixels | None = None
+    foreign: tuple[tuple[int, int], ...] = ()
+    """Decisions, and items of other tasks that a gate is told to drop there without their being in front."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -57,7 +61,7 @@ class Prepared:
             "action": sum(map(len, self.decisions.target_ids)),
             "semantic": sum(lengths[: self.num_descriptions]),
             "functional": sum(lengths[self.num_descriptions :]),
-            "gate": sum(self.is_negative),
+            "gate": sum(self.is_negative) + len(self.foreign),
         }
 
     @property
@@ -123,6 +127,7 @@ class Preparer:
             teacher_MD=None if teachers else torch.cat(hidden) if hidden else torch.zeros(0, self.width),
             teachers=self.chat.pack(teachers),
             pixels=_only(batch.pixels, (items, decisions)),
+            foreign=foreign_items(batch, self.needs.num_foreign),
         )
 
     def _descriptions(
@@ -159,6 +164,28 @@ def with_target(chat: ChatTokenizer, prompt: Prompt, ids: Sequence[int]) -> Toke
     """A prompt with a reply that is given as ids: text might be cut into other tokens than were generated."""
     row = chat.tokenise(prompt)
     return TokenRow((*row.ids, *ids), row.pictures, num_target=len(ids))
+
+
+def foreign_items(batch: TrainingBatch, num: int) -> tuple[tuple[int, int], ...]:
+    """For each decision that has items, so many episodic ones that belong to decisions of other tasks.
+
+    Decisions that share an item are of one task, and so are those that are linked by others in between.
+    """
+    task_of: dict[int, int] = {}  # by item
+    for row, decision in enumerate(batch.decisions):
+        own = {use.item for use in decision.uses}
+        joined = {task_of[item] for item in own if item in task_of}
+        task_of = {item: row if task in joined else task for item, task in task_of.items()} | dict.fromkeys(own, row)
+    found = []
+    for row, decision in enumerate(batch.decisions if num else ()):
+        if not decision.uses:
+            continue
+        task = task_of[decision.uses[0].item]
+        others = [item for item, own in task_of.items() if own != task and batch.items[item].role == "episodic"]
+        # Evenly spread, and others for the next decision.
+        spread = {others[(row + place * len(others) // num) % len(others)] for place in range(num)} if others else ()
+        found += [(row, item) for item in sorted(spread)]
+    return tuple(found)
 
 
 def _only(pixels: Pixels | None, rows: Sequence[PackedRows]) -> Pixels | None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from focusmem.errors import CheckpointError, ConfigError
 from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.injection import Place
 from focusmem.model.inputs import Row
 from focusmem.model.policy import Memory, MemoryPolicy
 from focusmem.training.batch import TrainingData
@@ -44,12 +45,17 @@ class StageBConfig:
     keeping: Keeping = "straight-through"
     """How actions tell the gate what to keep. The paper's way is the gradient at the blocks that were kept. Measured:
     of each decision one block is left out, or put in, and the gate is told what the action lost or gained by it."""
+    num_foreign: int = 0
+    """Items of other tasks in the same share of a batch that the gate is told to drop besides, for each decision. They
+    are never in front of it, so that hundreds cost little; comparing states with blocks takes many to learn."""
     reduction: Reduction = "mean"
     """The paper writes a plain sum over negatives; a mean does not grow with the batch."""
 
     def __post_init__(self) -> None:
         if not self.gate_weight >= 0:
             raise ConfigError(f"StageBConfig.gate_weight is {self.gate_weight}; it must not be negative.")
+        if self.num_foreign < 0:
+            raise ConfigError(f"StageBConfig.num_foreign is {self.num_foreign}; it must not be negative.")
         if not (self.is_dynamic or self.is_gated):
             raise ConfigError("StageBConfig.is_dynamic and is_gated are both off; that is stage A with action loss.")
         for name, choices in (("reduction", get_args(Reduction)), ("keeping", get_args(Keeping))):
@@ -76,7 +82,7 @@ class StageB:
 
     @property
     def needs(self) -> Needs:
-        return Needs(negatives=self.config.is_gated)
+        return Needs(negatives=self.config.is_gated, num_foreign=self.config.num_foreign if self.config.is_gated else 0)
 
     @property
     def undivided(self) -> frozenset[str]:
@@ -96,7 +102,8 @@ class StageB:
     ) -> Losses:
         if not rows.decisions:
             return Losses({})
-        memory, is_negative = self.remember(policy, share, rows, max_tokens=max_tokens, generator=generator)
+        encoded = EncodedShare.of(policy, rows.items, max_tokens=max_tokens)
+        memory, is_negative = self.remember(policy, share, rows, encoded, generator=generator)
         is_measured = memory is not None and memory.trust is not None and self.config.keeping == "measured"
         # Without the gate's view of them, blocks carry no gradient of having been kept.
         injected = policy.inject(rows.decisions, replace(memory, trust=None) if memory and is_measured else memory)
@@ -111,8 +118,10 @@ class StageB:
             sums["action"] = sums["action"] + keeping_term(
                 policy, rows.decisions, memory, own_B, rng=random.Random(seed), max_tokens=max_tokens
             )
-        if any(is_negative):
-            sums["gate"] = drop_loss(gate_logits(policy, memory, is_negative))
+        dropped = [gate_logits(policy, memory, is_negative)] if any(is_negative) else []
+        dropped += [self.foreign_logits(policy, share, encoded, memory)] if share.foreign else []
+        if dropped:
+            sums["gate"] = drop_loss(torch.cat(dropped))
         return Losses(sums, _passage(memory.keep, is_negative))
 
     def remember(
@@ -120,12 +129,11 @@ class StageB:
         policy: MemoryPolicy,
         share: Prepared,
         rows: EmbeddedShare,
+        encoded: EncodedShare,
         *,
-        max_tokens: int,
         generator: torch.Generator | None = None,
     ) -> tuple[Memory | None, list[bool]]:
         """Every use read for its decision, from items encoded once, and which of the blocks are misleading."""
-        encoded = EncodedShare.of(policy, rows.items, max_tokens=max_tokens)
         groups, order = encoded.for_uses(share.item_of_use)
         memory = policy.remember(
             rows.decisions,
@@ -136,6 +144,19 @@ class StageB:
             generator=generator,
         )
         return memory, [share.is_negative[use] for use in order]
+
+    def foreign_logits(self, policy: MemoryPolicy, share: Prepared, encoded: EncodedShare, memory: Memory) -> Tensor:
+        """The gate's view of blocks of other tasks, read as each decision would read them."""
+        assert memory.state_ND is not None, "the gate took part, so the state was there"
+        block_of_row = {place.row: block for block, place in enumerate(memory.places)}  # any of them knows the state
+        groups, order = encoded.for_uses([item for _, item in share.foreign])
+        chosen = [share.foreign[number] for number in order]
+        states = [block_of_row[row] for row, _ in chosen]
+        places = [Place(state, share.roles[item], 0) for state, (_, item) in zip(states, chosen, strict=True)]
+        with torch.no_grad():
+            blocks_NKD = policy.read(groups, places, memory.state_ND if self.config.is_dynamic else None)
+        numbers = torch.tensor(states, device=blocks_NKD.device)
+        return policy.gate.logits(memory.state_ND[numbers], blocks_NKD)
 
 
 def gate_logits(policy: MemoryPolicy, memory: Memory, is_wanted: list[bool]) -> Tensor:
