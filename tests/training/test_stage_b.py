@@ -67,6 +67,20 @@ def test_items_of_other_tasks_are_dropped_as_each_decision_would_read_them():
         assert all(parameter.grad is None for parameter in policy.trained_parts()[name].parameters()), name
 
 
+def test_labels_reach_blocks_where_they_may():
+    """Those of blocks in front, and those of other tasks' items alone."""
+    policy = make_memory_policy().train()
+    batch = TrainingBatch.merged([make_batch(0), make_batch(1)])
+    stage = StageB(StageBConfig(num_foreign=2, labels_reach_blocks=True))
+    for used in (batch, batch.without_negatives()):
+        [share] = Preparer(policy, stage.needs).shares(used, [0], 1)
+        policy.zero_grad(set_to_none=True)
+        losses = stage.losses(policy, share, embed(policy, share), max_tokens=65_536)
+        losses.sums["gate"].backward()
+        for name, part in policy.trained_parts().items():
+            assert any(one.grad is not None and one.grad.abs().sum() > 0 for one in part.parameters()), name
+
+
 def test_gate_loss_is_that_of_the_misleading_blocks():
     policy = open_gate(make_memory_policy()).train()
     assert losses_of(policy, StageB()).sums["gate"].item() == pytest.approx(2 * 30, rel=0.05)

@@ -84,6 +84,11 @@ VARIANTS: Mapping[str, Variant] = {
     "content": Variant(stage_a=_CONTENT, what="fixed blocks, descriptions and functional answers"),
     "readout": Variant(stage_a=_CONTENT, stage_b=_READOUT, what="content, read for the current state"),
     "full": Variant(stage_a=_CONTENT, stage_b=_FULL, what="content, readout and trust gate"),
+    "full-told": Variant(
+        stage_a=_CONTENT,
+        stage_b=replace(_FULL, labels_reach_blocks=True),
+        what="full, but what the gate is told may reshape blocks",
+    ),
     **{
         f"fixed-{num}": Variant(stage_a=_CONTENT, memory=_with_tokens(num), what=f"content, K = {num}")
         for num in (4, 16)

@@ -6,6 +6,7 @@ blocks that were put in to mislead. Ordinary items get no label: whether they he
 
 import random
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -45,6 +46,8 @@ class StageBConfig:
     keeping: Keeping = "straight-through"
     """How actions tell the gate what to keep. The paper's way is the gradient at the blocks that were kept. Measured:
     of each decision one block is left out, or put in, and the gate is told what the action lost or gained by it."""
+    labels_reach_blocks: bool = False
+    """Whether labels may also reshape what is read. The paper stops them there; this is to see what that costs."""
     num_foreign: int = 0
     """Items of other tasks in the same share of a batch that the gate is told to drop besides, for each decision. They
     are never in front of it, so that hundreds cost little; comparing states with blocks takes many to learn."""
@@ -118,7 +121,8 @@ class StageB:
             sums["action"] = sums["action"] + keeping_term(
                 policy, rows.decisions, memory, own_B, rng=random.Random(seed), max_tokens=max_tokens
             )
-        dropped = [gate_logits(policy, memory, is_negative)] if any(is_negative) else []
+        reaches = self.config.labels_reach_blocks
+        dropped = [gate_logits(policy, memory, is_negative, reaches_blocks=reaches)] if any(is_negative) else []
         dropped += [self.foreign_logits(policy, share, encoded, memory)] if share.foreign else []
         if dropped:
             sums["gate"] = drop_loss(torch.cat(dropped))
@@ -153,19 +157,20 @@ class StageB:
         chosen = [share.foreign[number] for number in order]
         states = [block_of_row[row] for row, _ in chosen]
         places = [Place(state, share.roles[item], 0) for state, (_, item) in zip(states, chosen, strict=True)]
-        with torch.no_grad():
+        with nullcontext() if self.config.labels_reach_blocks else torch.no_grad():
             blocks_NKD = policy.read(groups, places, memory.state_ND if self.config.is_dynamic else None)
         numbers = torch.tensor(states, device=blocks_NKD.device)
         return policy.gate.logits(memory.state_ND[numbers], blocks_NKD)
 
 
-def gate_logits(policy: MemoryPolicy, memory: Memory, is_wanted: list[bool]) -> Tensor:
+def gate_logits(policy: MemoryPolicy, memory: Memory, is_wanted: list[bool], *, reaches_blocks: bool = False) -> Tensor:
     """The gate's view of some blocks, of which nothing flows back into the blocks: labels must not reshape content."""
     assert memory.state_ND is not None, "the gate took part, so the state was there"
     # By number, since choosing by a mask would wait for the GPU.
     numbers = [number for number, wanted in enumerate(is_wanted) if wanted]
     chosen = torch.tensor(numbers, device=memory.blocks_NKD.device)
-    return policy.gate.logits(memory.state_ND[chosen], memory.blocks_NKD.detach()[chosen])
+    blocks_NKD = memory.blocks_NKD if reaches_blocks else memory.blocks_NKD.detach()
+    return policy.gate.logits(memory.state_ND[chosen], blocks_NKD[chosen])
 
 
 def keeping_term(
