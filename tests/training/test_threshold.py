@@ -7,17 +7,14 @@ import torch
 from focusmem.errors import ConfigError
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.injection import Place
-from focusmem.training.pathway import embed, reply_nats
+from focusmem.training.pathway import EncodedShare, embed, reply_nats
 from focusmem.training.prepared import Needs, Preparer
 from focusmem.training.stage_b import StageB
 from focusmem.training.threshold import (
-    GateScores,
     Sweep,
-    ThresholdChoice,
     action_sweeps,
     area_under_curve,
     choose_by_actions,
-    choose_threshold,
     gate_scores,
     write_threshold,
 )
@@ -39,51 +36,13 @@ def test_area_is_the_share_of_pairs_in_the_right_order(seed, digits):
     assert area_under_curve(right, misleading) == pytest.approx(sum(pairs) / len(pairs), abs=1e-12)
 
 
-def accuracy(scores: GateScores, threshold: float) -> float:
-    kept = sum(value > threshold for value in scores.right) / len(scores.right)
-    dropped = sum(value <= threshold for value in scores.misleading) / len(scores.misleading)
-    return (kept + dropped) / 2
-
-
-@pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize("digits", [1, 9])
-def test_no_threshold_is_better_than_the_chosen_one(seed, digits):
-    scores = GateScores(*map(tuple, drawn(seed, digits=digits)))
-    choice = choose_threshold(scores)
-    values = {0.0, 1.0, *scores.right, *scores.misleading}
-    assert 0 < choice.threshold < 1
-    assert choice.balanced_accuracy == pytest.approx(accuracy(scores, choice.threshold))
-    assert choice.balanced_accuracy == pytest.approx(max(accuracy(scores, value) for value in values))
-    assert choice.right_passage == pytest.approx(
-        sum(value > choice.threshold for value in scores.right) / len(scores.right)
-    )
-    assert choice.misleading_passage == pytest.approx(
-        sum(value > choice.threshold for value in scores.misleading) / len(scores.misleading)
-    )
-
-
-def test_stands_in_the_middle_of_the_widest_gap():
-    choice = choose_threshold(GateScores((0.7, 0.9), (0.1, 0.3)))
-    assert choice == ThresholdChoice(0.5, 1.0, 1.0, 0.0, 1.0, 2, 2)
-
-
-def test_a_share_of_right_blocks_can_be_demanded():
-    scores = GateScores((0.2, 0.8, 0.8, 0.8), (0.4, 0.5, 0.5, 0.9))
-    assert choose_threshold(scores).right_passage == 0.75
-    assert choose_threshold(scores, min_right_passage=0.9).right_passage == 1.0
-    with pytest.raises(ConfigError, match="No threshold lets in"):
-        choose_threshold(GateScores((0.0, 0.5), (0.2,)), min_right_passage=1.0)
-
-
 @pytest.mark.parametrize(
     ("right", "misleading", "message"),
     [((), (0.5,), "any right"), ((0.5,), (), "any misleading"), ((1.5,), (0.5,), "between 0 and 1")],
 )
 def test_wrong_scores_are_refused(right, misleading, message):
     with pytest.raises(ConfigError, match=message):
-        choose_threshold(GateScores(right, misleading))
-    with pytest.raises(ConfigError, match="min_right_passage"):
-        choose_threshold(GateScores((0.5,), (0.4,)), min_right_passage=2.0)
+        area_under_curve(right, misleading)
 
 
 @torch.no_grad()
@@ -143,7 +102,8 @@ def test_a_sweep_tells_what_a_gate_of_any_threshold_would_let_actions_be(thresho
     [share] = Preparer(policy, Needs(negatives=True)).shares(make_batch(0), [0], 1)
     policy.gate.config = replace(policy.gate.config, threshold=threshold)
     rows = embed(policy, share)
-    memory, _ = StageB().remember(policy, share, rows, max_tokens=10_000)
+    encoded = EncodedShare.of(policy, rows.items, max_tokens=10_000)
+    memory, _ = StageB().remember(policy, share, rows, encoded)
     with_memory = [number for number in range(len(rows.decisions)) if any(one.row == number for one in memory.places)]
     nats = reply_nats(policy.backbone, policy.inject(rows.decisions, memory), max_tokens=10_000)
     told = [one.nats[sum(trust <= threshold for trust in one.trusts)] for one in sweeps]
@@ -153,9 +113,9 @@ def test_a_sweep_tells_what_a_gate_of_any_threshold_would_let_actions_be(thresho
 
 def test_the_choice_goes_into_the_checkpoint(tmp_path):
     Checkpoint.save(make_memory_policy(), tmp_path / "memory", notes={"stage": "stage_b"})
-    choice = choose_threshold(GateScores((0.7, 0.9), (0.1, 0.3)))
+    choice = choose_by_actions([Sweep((0.2, 0.8), (2.0, 1.0, 3.0))])
     write_threshold(tmp_path / "memory", choice)
     stored = Checkpoint.open(tmp_path / "memory")
     assert stored.config.gate.threshold == 0.5
-    assert stored.notes["threshold"]["auc"] == 1.0
+    assert stored.notes["threshold"]["mean_nats"] == 1.0
     assert stored.notes["stage"] == "stage_b"

@@ -1,5 +1,5 @@
-"""gamma, the gate's threshold, chosen on validation data: by what it does to the actions, or by how well it parts right
-from misleading blocks.
+"""gamma, the gate's threshold, chosen on validation data by what it does to the actions; and how well trust parts right
+from misleading blocks, which depends on no threshold.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,19 +24,6 @@ class GateScores:
 
     right: tuple[float, ...]
     misleading: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class ThresholdChoice:
-    threshold: float
-    balanced_accuracy: float
-    """Mean of the share of right blocks let in and the share of misleading ones kept out."""
-    right_passage: float
-    misleading_passage: float
-    auc: float
-    """The chance that a right block is trusted more than a misleading one; it does not depend on the threshold."""
-    num_right: int
-    num_misleading: int
 
 
 @dataclass(frozen=True)
@@ -127,7 +114,11 @@ def action_sweeps(
 
 
 def choose_by_actions(sweeps: Sequence[Sweep]) -> ActionChoice:
-    """The threshold that makes the actions likeliest. Candidates and ties are as in `choose_threshold`."""
+    """The threshold that makes the actions likeliest.
+
+    Candidates lie in the middle between neighbouring trusts. Of equally good ones, that with the widest gap around it
+    is taken, then the lowest.
+    """
     events = sorted(change for one in sweeps for change in _changes(one))
     if not events:
         raise ConfigError("A threshold cannot be chosen without any blocks; the validation data has none.")
@@ -166,40 +157,7 @@ def _counts_below(
     return np.searchsorted(ordered, values, side="left"), np.searchsorted(ordered, values, side="right")
 
 
-def choose_threshold(scores: GateScores, *, min_right_passage: float = 0.0) -> ThresholdChoice:
-    """The threshold of the best balanced accuracy among those that let in at least this share of right blocks.
-
-    Candidates lie in the middle between neighbouring scores. Of equally good ones, that with the widest gap around it
-    is taken, then the lowest.
-    """
-    _check(scores.right, scores.misleading)
-    if not 0 <= min_right_passage <= 1:
-        raise ConfigError(f"min_right_passage is {min_right_passage}; it must be between 0 and 1.")
-    right, misleading = np.sort(scores.right), np.sort(scores.misleading)
-    edges = np.unique(np.concatenate([[0.0], right, misleading, [1.0]]))
-    candidates = (edges[:-1] + edges[1:]) / 2
-    passed_right = 1 - np.searchsorted(right, candidates, side="right") / len(right)
-    passed_misleading = 1 - np.searchsorted(misleading, candidates, side="right") / len(misleading)
-    accuracy = (passed_right + 1 - passed_misleading) / 2
-    allowed = [index for index in range(len(candidates)) if passed_right[index] >= min_right_passage]
-    if not allowed:
-        raise ConfigError(
-            f"No threshold lets in {min_right_passage} of the right blocks: some are not trusted at all. Ask for less."
-        )
-    # Rounded, so that equal shares of different counts are seen to be equal.
-    best = max(allowed, key=lambda index: (round(accuracy[index], 12), edges[index + 1] - edges[index], -index))
-    return ThresholdChoice(
-        threshold=float(candidates[best]),
-        balanced_accuracy=float(accuracy[best]),
-        right_passage=float(passed_right[best]),
-        misleading_passage=float(passed_misleading[best]),
-        auc=area_under_curve(scores.right, scores.misleading),
-        num_right=len(scores.right),
-        num_misleading=len(scores.misleading),
-    )
-
-
-def write_threshold(memory: Path, choice: ThresholdChoice | ActionChoice) -> Checkpoint:
+def write_threshold(memory: Path, choice: ActionChoice) -> Checkpoint:
     """Make it the threshold of a stored memory, with what it was chosen by."""
     return Checkpoint.open(memory).with_threshold(choice.threshold, notes={"threshold": asdict(choice)})
 
@@ -207,6 +165,6 @@ def write_threshold(memory: Path, choice: ThresholdChoice | ActionChoice) -> Che
 def _check(right: Sequence[float], misleading: Sequence[float]) -> None:
     for name, values in (("right", right), ("misleading", misleading)):
         if not len(values):
-            raise ConfigError(f"A threshold cannot be chosen without any {name} blocks; the validation data has none.")
+            raise ConfigError(f"There is no area under the curve without any {name} blocks; the data has none.")
         if not all(0 <= value <= 1 for value in values):
             raise ConfigError(f"The trust of {name} blocks must be between 0 and 1, and a number.")
