@@ -191,8 +191,7 @@ def train_variant(
 
     `start` is a memory to begin the last stage with: one that the variant itself left, to learn on; where there are two
     stages, one that stage A left for any variant whose first stage is the same; where there is one, also what actions
-    alone have taught. `look` knows the pictures of
-    batches that bring none.
+    alone have taught. `look` knows the pictures of batches that bring none.
     """
     training = training or LabTraining()
     chosen = training.applied_to(variant(name))

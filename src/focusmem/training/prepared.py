@@ -171,13 +171,15 @@ def foreign_items(batch: TrainingBatch, num: int) -> tuple[tuple[int, int], ...]
 
     Decisions that share an item are of one task, and so are those that are linked by others in between.
     """
+    if not num:
+        return ()
     task_of: dict[int, int] = {}  # by item
     for row, decision in enumerate(batch.decisions):
         own = {use.item for use in decision.uses}
         joined = {task_of[item] for item in own if item in task_of}
         task_of = {item: row if task in joined else task for item, task in task_of.items()} | dict.fromkeys(own, row)
     found = []
-    for row, decision in enumerate(batch.decisions if num else ()):
+    for row, decision in enumerate(batch.decisions):
         if not decision.uses:
             continue
         task = task_of[decision.uses[0].item]
