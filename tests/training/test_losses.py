@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from focusmem.training.losses import drop_loss, over_positions, semantic_loss, token_loss, token_nats
+from focusmem.training.losses import drop_loss, order_loss, over_positions, semantic_loss, token_loss, token_nats
 
 NUM, VOCABULARY = 7, 13
 
@@ -59,6 +59,19 @@ def test_drop_loss_is_minus_the_log_of_being_kept_out():
     chances = [1 / (1 + math.exp(-value)) for value in logits.tolist()]
     assert loss.item() == pytest.approx(-sum(math.log(1 - chance) for chance in chances), rel=1e-12)
     torch.testing.assert_close(logits.grad, torch.tensor(chances, dtype=torch.float64))
+
+
+def test_order_loss_is_minus_the_log_of_the_right_one_coming_first():
+    """Pair by pair; a wrong block counts once, however many right ones it is compared with."""
+    wrong = torch.tensor([0.3, -1.2], dtype=torch.float64, requires_grad=True)
+    right = torch.tensor([1.5, -0.4, 0.1], dtype=torch.float64, requires_grad=True)
+    loss = order_loss(wrong, right, [(0, 0), (0, 2), (1, 1)])
+    first = [-math.log(1 / (1 + math.exp(one - other))) for one, other in ((0.3, 1.5), (0.3, 0.1))]
+    assert loss.item() == pytest.approx(sum(first) / 2 - math.log(1 / (1 + math.exp(-1.2 + 0.4))))
+    loss.backward()
+    assert (wrong.grad > 0).all()
+    assert (right.grad < 0).all()
+    assert (wrong.grad.sum() + right.grad.sum()).item() == pytest.approx(0)
 
 
 def test_drop_loss_stays_finite_where_the_plain_formula_does_not():

@@ -1,4 +1,5 @@
 import itertools
+import math
 from dataclasses import replace
 from typing import get_args
 
@@ -79,6 +80,42 @@ def test_labels_reach_blocks_where_they_may():
         losses.sums["gate"].backward()
         for name, part in policy.trained_parts().items():
             assert any(one.grad is not None and one.grad.abs().sum() > 0 for one in part.parameters()), name
+
+
+@pytest.mark.parametrize("reaches", [False, True])
+def test_order_is_learnt_without_opening_or_closing_the_gate(reaches):
+    """Against every pair by itself: misleading blocks in front, and other tasks' items, each with the trajectories that
+    retrieval found for the decision."""
+    policy = make_memory_policy().train()
+    config = StageBConfig(gate_weight=0.0, num_foreign=2, order_weight=0.5, labels_reach_blocks=reaches)
+    stage = StageB(config)
+    batch = TrainingBatch.merged([make_batch(0), make_batch(1)])
+    [share] = Preparer(policy, stage.needs).shares(batch, [0], 1)
+    rows = embed(policy, share)
+    found = stage.losses(policy, share, rows, max_tokens=65_536, generator=torch.Generator().manual_seed(3)).sums
+    with torch.no_grad():
+        state_BD = policy.state(rows.decisions)
+
+        def trust(row, item):
+            encoded = policy.encode_rows([rows.items[item]])
+            block_1KD = policy.read([encoded], [Place(row, share.roles[item], 0)], state_BD)
+            return policy.gate.logits(state_BD[[row]], block_1KD).item()
+
+        uses = list(zip(share.places, share.item_of_use, share.is_negative, strict=True))
+        wrong = [(place.row, item) for place, item, negative in uses if negative] + list(share.foreign)
+        expected, num = 0.0, 0
+        for row, item in wrong:
+            right = [own for place, own, negative in uses if place.row == row and not negative and place.role == 0]
+            gaps = [trust(row, item) - trust(row, own) for own in right]
+            expected += sum(math.log1p(math.exp(gap)) for gap in gaps) / max(1, len(gaps))
+            num += bool(gaps)
+    assert num == share.counts["order"] > 0
+    assert found["order"].item() == pytest.approx(expected, rel=1e-3)
+    found["order"].backward()
+    assert policy.gate.out.bias.grad.item() == pytest.approx(0, abs=1e-5)
+    assert policy.gate.project_block.weight.grad.abs().sum() > 0
+    touched = any(one.grad is not None for one in policy.compressor.parameters())
+    assert touched == reaches
 
 
 def test_gate_loss_is_that_of_the_misleading_blocks():
@@ -255,6 +292,7 @@ def test_begins_with_nothing_else(stage_a, tmp_path):
     [
         ({"gate_weight": -0.1}, "gate_weight"),
         ({"num_foreign": -1}, "num_foreign"),
+        ({"order_weight": -0.1}, "order_weight"),
         ({"reduction": "max"}, "reduction"),
         ({"is_dynamic": False, "is_gated": False}, "is_dynamic and is_gated"),
     ],

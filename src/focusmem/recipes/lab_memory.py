@@ -71,11 +71,13 @@ _CONTENT = StageAConfig(content_weight=0.05)
 """Of the paper's 0.25, a fifth: an action here is a line of JSON of which one token in twenty is in doubt, so that its
 loss per token is a twentieth of that of a description, and 0.25 would leave actions a seventh of each step."""
 _ACTION_ONLY = StageAConfig(content_weight=0.0)
-_READOUT, _FULL = StageBConfig(is_gated=False), StageBConfig(gate_weight=0.001, keeping="measured", num_foreign=4)
+_READOUT = StageBConfig(is_gated=False)
+_FULL = StageBConfig(gate_weight=0.001, keeping="measured", num_foreign=4, order_weight=0.02)
 """Of the paper's 0.05 for the gate, a fiftieth: an action has some 24 tokens here, of which few are in doubt, so that a
 trajectory is worth little per token, and under a few times this weight a gate that cannot tell trajectories apart yet
 lets none of them pass (docs/experiments.md). And what keeping a block is worth is measured, since its gradient does not
-tell: where a block has settled the action, a little more or less of it changes nothing."""
+tell: where a block has settled the action, a little more or less of it changes nothing. Nor does an action tell the
+gate to prefer a right trajectory to a misleading one that does no harm, so it is told in pairs."""
 
 VARIANTS: Mapping[str, Variant] = {
     "action-only": Variant(stage_a=_ACTION_ONLY, what="fixed blocks, learnt from actions alone"),

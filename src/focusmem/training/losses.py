@@ -1,9 +1,10 @@
 """The losses of both stages, each as a sum; what it is divided by is known only when all processes have counted.
 
-Shapes: M target positions, V vocabulary, D policy width, N blocks.
+Shapes: M target positions, V vocabulary, D policy width, N blocks, P pairs of blocks.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -36,6 +37,17 @@ def semantic_loss(student_MV: Tensor, teacher_MV: Tensor) -> Tensor:
 def drop_loss(logits_N: Tensor) -> Tensor:
     """-log(1 - sigmoid(g)) of blocks that were put in to mislead."""
     return F.softplus(_wide(logits_N)).sum()
+
+
+def order_loss(wrong_N: Tensor, right_M: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
+    """-log sigmoid(g right - g wrong) of each pair (wrong, right): the mean over those of a wrong block, then the sum.
+
+    It pushes two blocks apart and never both the same way, so that it neither opens nor closes the gate.
+    """
+    counts = Counter(wrong for wrong, _ in pairs)
+    wrong_P, right_P = (torch.tensor(numbers, device=wrong_N.device) for numbers in zip(*pairs, strict=True))
+    shares_P = torch.tensor([1 / counts[wrong] for wrong, _ in pairs], dtype=wrong_N.dtype, device=wrong_N.device)
+    return (_wide(shares_P) * F.softplus(_wide(wrong_N)[wrong_P] - _wide(right_M)[right_P])).sum()
 
 
 def over_positions(

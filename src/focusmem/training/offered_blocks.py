@@ -24,7 +24,7 @@ class Offered:
 
     def trust(self, policy: MemoryPolicy) -> list[float]:
         """What the gate thinks of each block, between 0 and 1."""
-        return gate_logits(policy, self.memory, [True] * len(self.is_negative)).double().sigmoid().tolist()
+        return gate_logits(policy, self.memory, list(range(len(self.is_negative)))).double().sigmoid().tolist()
 
 
 @torch.no_grad()

@@ -15,6 +15,7 @@ _COLOURS = {
     "semantic": "#d1711f",
     "functional": "#3b8f3e",
     "gate": "#a33b8f",
+    "order": "#7a5c2e",
     "ordinary": "#1f6fb4",
     "negative": "#c0392b",
 }

@@ -18,6 +18,8 @@ from focusmem.model.policy import MemoryPolicy
 from focusmem.schemas import Prompt, Screenshot
 from focusmem.training.batch import Pixels, TrainingBatch, TrainingItem
 
+EPISODIC = ROLES.index("episodic")
+
 
 @dataclass(frozen=True)
 class Needs:
@@ -57,12 +59,24 @@ class Prepared:
     def counts(self) -> dict[str, int]:
         """What each loss is a sum over."""
         lengths = [len(ids) for ids in self.questions.target_ids]
+        misled, trusted = self._misled(), self._trusted()
         return {
             "action": sum(map(len, self.decisions.target_ids)),
             "semantic": sum(lengths[: self.num_descriptions]),
             "functional": sum(lengths[self.num_descriptions :]),
             "gate": sum(self.is_negative) + len(self.foreign),
+            "order": sum(row in trusted for row in misled),
         }
+
+    def _misled(self) -> list[int]:
+        """The decision of every use that is there to mislead, then of every item of another task."""
+        used = [place.row for place, negative in zip(self.places, self.is_negative, strict=True) if negative]
+        return used + [row for row, _ in self.foreign]
+
+    def _trusted(self) -> set[int]:
+        """Decisions with a trajectory that retrieval found."""
+        uses = zip(self.places, self.is_negative, strict=True)
+        return {place.row for place, negative in uses if not negative and place.role == EPISODIC}
 
     @property
     def num_tokens(self) -> int:

@@ -11,7 +11,7 @@ from focusmem.model.policy import MemoryPolicy
 from focusmem.training.pathway import EmbeddedShare
 from focusmem.training.prepared import Needs, Prepared
 
-LOSS_NAMES = ("action", "semantic", "functional", "gate")
+LOSS_NAMES = ("action", "semantic", "functional", "gate", "order")
 
 Reduction = Literal["mean", "sum"]
 """How content and gate losses are summed up: per token and per negative, or as the paper's plain sums."""

@@ -22,9 +22,9 @@ from focusmem.model.policy import Memory, MemoryPolicy
 from focusmem.training.batch import TrainingData
 from focusmem.training.config import LoopConfig
 from focusmem.training.loop import TrainingResult, train
-from focusmem.training.losses import drop_loss
+from focusmem.training.losses import drop_loss, order_loss
 from focusmem.training.pathway import EmbeddedShare, EncodedShare, Look, row_sums, target_hidden, token_sum
-from focusmem.training.prepared import Needs, Prepared
+from focusmem.training.prepared import EPISODIC, Needs, Prepared
 from focusmem.training.stage import Losses, Passage, Reduction
 from focusmem.training.stage_a import StageA
 
@@ -51,14 +51,16 @@ class StageBConfig:
     num_foreign: int = 0
     """Items of other tasks in the same share of a batch that the gate is told to drop besides, for each decision. They
     are never in front of it, so that hundreds cost little; comparing states with blocks takes many to learn."""
+    order_weight: float = 0.0
+    """Of a loss that the paper does not have: whatever misleads should be trusted less than a trajectory that retrieval
+    found for the same decision. Labels of the drop loss alone can be met by a gate that shuts everything out."""
     reduction: Reduction = "mean"
     """The paper writes a plain sum over negatives; a mean does not grow with the batch."""
 
     def __post_init__(self) -> None:
-        if not self.gate_weight >= 0:
-            raise ConfigError(f"StageBConfig.gate_weight is {self.gate_weight}; it must not be negative.")
-        if self.num_foreign < 0:
-            raise ConfigError(f"StageBConfig.num_foreign is {self.num_foreign}; it must not be negative.")
+        for name in ("gate_weight", "order_weight", "num_foreign"):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(f"StageBConfig.{name} is {getattr(self, name)}; it must not be negative.")
         if not (self.is_dynamic or self.is_gated):
             raise ConfigError("StageBConfig.is_dynamic and is_gated are both off; that is stage A with action loss.")
         for name, choices in (("reduction", get_args(Reduction)), ("keeping", get_args(Keeping))):
@@ -80,8 +82,8 @@ class StageB:
 
     @property
     def weights(self) -> Mapping[str, float]:
-        has_gate_loss = self.config.is_gated and self.config.gate_weight > 0
-        return {"action": 1.0} | ({"gate": self.config.gate_weight} if has_gate_loss else {})
+        of_labels = {"gate": self.config.gate_weight, "order": self.config.order_weight} if self.config.is_gated else {}
+        return {"action": 1.0} | {name: weight for name, weight in of_labels.items() if weight}
 
     @property
     def needs(self) -> Needs:
@@ -89,7 +91,7 @@ class StageB:
 
     @property
     def undivided(self) -> frozenset[str]:
-        return frozenset({"gate"} if self.config.reduction == "sum" else ())
+        return frozenset({"gate", "order"} if self.config.reduction == "sum" else ())
 
     def settings(self) -> dict[str, Any]:
         return asdict(self.config) | {"start_sha256": self.start_sha256}
@@ -121,12 +123,32 @@ class StageB:
             sums["action"] = sums["action"] + keeping_term(
                 policy, rows.decisions, memory, own_B, rng=random.Random(seed), max_tokens=max_tokens
             )
-        reaches = self.config.labels_reach_blocks
-        dropped = [gate_logits(policy, memory, is_negative, reaches_blocks=reaches)] if any(is_negative) else []
-        dropped += [self.foreign_logits(policy, share, encoded, memory)] if share.foreign else []
-        if dropped:
-            sums["gate"] = drop_loss(torch.cat(dropped))
+        sums |= self._of_labels(policy, share, encoded, memory, is_negative)
         return Losses(sums, _passage(memory.keep, is_negative))
+
+    def _of_labels(
+        self, policy: MemoryPolicy, share: Prepared, encoded: EncodedShare, memory: Memory, is_negative: list[bool]
+    ) -> dict[str, Tensor]:
+        """What is known to mislead should be dropped, and trusted less than what was found for the decision."""
+        reaches, places = self.config.labels_reach_blocks, memory.places
+        misleading = [block for block, negative in enumerate(is_negative) if negative]
+        wrong = [gate_logits(policy, memory, misleading, reaches_blocks=reaches)] if misleading else []
+        rows = [places[block].row for block in misleading]
+        if share.foreign:
+            foreign, of_foreign = self.foreign_logits(policy, share, encoded, memory)
+            wrong, rows = [*wrong, foreign], rows + of_foreign
+        if not wrong:
+            return {}
+        wrong_N = torch.cat(wrong)
+        sums = {"gate": drop_loss(wrong_N)}
+        found = [block for block in range(len(places)) if not is_negative[block] and places[block].role == EPISODIC]
+        of_row: dict[int, list[int]] = {}
+        for number, block in enumerate(found):
+            of_row.setdefault(places[block].row, []).append(number)
+        pairs = [(number, right) for number, row in enumerate(rows) for right in of_row.get(row, ())]
+        if pairs and "order" in self.weights:
+            sums["order"] = order_loss(wrong_N, gate_logits(policy, memory, found, reaches_blocks=reaches), pairs)
+        return sums
 
     def remember(
         self,
@@ -149,8 +171,10 @@ class StageB:
         )
         return memory, [share.is_negative[use] for use in order]
 
-    def foreign_logits(self, policy: MemoryPolicy, share: Prepared, encoded: EncodedShare, memory: Memory) -> Tensor:
-        """The gate's view of blocks of other tasks, read as each decision would read them."""
+    def foreign_logits(
+        self, policy: MemoryPolicy, share: Prepared, encoded: EncodedShare, memory: Memory
+    ) -> tuple[Tensor, list[int]]:
+        """The gate's view of blocks of other tasks, read as each decision would read them, and those decisions."""
         assert memory.state_ND is not None, "the gate took part, so the state was there"
         block_of_row = {place.row: block for block, place in enumerate(memory.places)}  # any of them knows the state
         groups, order = encoded.for_uses([item for _, item in share.foreign])
@@ -160,14 +184,12 @@ class StageB:
         with nullcontext() if self.config.labels_reach_blocks else torch.no_grad():
             blocks_NKD = policy.read(groups, places, memory.state_ND if self.config.is_dynamic else None)
         numbers = torch.tensor(states, device=blocks_NKD.device)
-        return policy.gate.logits(memory.state_ND[numbers], blocks_NKD)
+        return policy.gate.logits(memory.state_ND[numbers], blocks_NKD), [row for row, _ in chosen]
 
 
-def gate_logits(policy: MemoryPolicy, memory: Memory, is_wanted: list[bool], *, reaches_blocks: bool = False) -> Tensor:
+def gate_logits(policy: MemoryPolicy, memory: Memory, numbers: list[int], *, reaches_blocks: bool = False) -> Tensor:
     """The gate's view of some blocks, of which nothing flows back into the blocks: labels must not reshape content."""
     assert memory.state_ND is not None, "the gate took part, so the state was there"
-    # By number, since choosing by a mask would wait for the GPU.
-    numbers = [number for number, wanted in enumerate(is_wanted) if wanted]
     chosen = torch.tensor(numbers, device=memory.blocks_NKD.device)
     blocks_NKD = memory.blocks_NKD if reaches_blocks else memory.blocks_NKD.detach()
     return policy.gate.logits(memory.state_ND[chosen], blocks_NKD[chosen])
