@@ -171,20 +171,23 @@ def train_on_stream(
     decisions: LabDecisionsConfig | None = None,
     start: Path | None = None,
     world_seed: int = 0,
+    bank: SplitBank | None = None,
 ) -> Path | None:
     """Train a variant on episodes that never come again. Nothing is prepared: trajectories are found by their site,
     and the world answers for the teacher, whose states are worked out in each step.
+
+    Who trains several variants makes the bank once and gives it to each.
     """
     stream = stream or StreamConfig()
     questions = Questions(TEACHER.prompts) if _has_lessons(name, start) else None
-    world = World(world_seed)
     needed = replace(decisions or LabDecisionsConfig(), num_trajectories=stream.num_needed)
-    bank = SplitBank(world, needed.split, num_sites=needed.num_sites)
-    if training.stage_a.num_workers:
-        bank.roll_out_all(training.stage_a.num_workers)
+    if bank is None:
+        bank = SplitBank(World(world_seed), needed.split, num_sites=needed.num_sites)
+        if training.stage_a.num_workers:
+            bank.roll_out_all(training.stage_a.num_workers)
 
     def data(own: LabDecisionsConfig, told: Questions | None) -> LabStream:
-        return LabStream(LabDecisions(world, policy.chat, bank, SiteFirst(bank), own, told=told), stream)
+        return LabStream(LabDecisions(bank.world, policy.chat, bank, SiteFirst(bank), own, told=told), stream)
 
     data_a = data(replace(needed, negative_share=0.0), questions)
     misled = needed.negative_share if variant(name).is_gated else 0.0

@@ -1,0 +1,196 @@
+"""Trains several of the laboratory's memories on one GPU, side by side in lanes: each lane is a process that compiles
+once and then trains one memory after another, some of which wait for what another lane leaves.
+
+python scripts/train_side_by_side.py PLAN.json --out RUN [--device cuda]
+
+A plan names lanes, and the memories that each of them trains in turn:
+
+{"lanes": {
+  "one": [{"name": "action-only", "variant": "action-only", "steps": 1800, "rate": 3e-4, "workers": 8}],
+  "two": [{"name": "content", "variant": "content", "steps": 1800, "rate": 3e-4, "workers": 8, "content_weight": 0.02},
+          {"name": "full", "variant": "full", "start": "content", "steps": 400, "rate": 2e-4, "state_layer": 4}],
+  "three": [{"name": "readout", "variant": "readout", "start": "content", "steps": 400, "rate": 2e-4, "state_layer": 4}]
+}}
+
+`start` is another memory of the plan, or a folder. `until` (minutes since the plan began) ends a training that is late.
+Every other key is that of `Job`. RUN/NAME-memory is what a training has left, RUN/LANE.log what a lane says; the same
+call goes on where it was stopped. On a GPU that several processes share, NVIDIA's MPS lets them compute at once.
+"""
+
+import argparse
+import gc
+import json
+import subprocess
+import sys
+import time
+import traceback
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from focusmem.errors import TrainingError
+from focusmem.files import write_whole
+from focusmem.lab.policy import load_policy
+from focusmem.lab.shipped import Weights
+from focusmem.lab.split_bank import SplitBank
+from focusmem.lab.world import World
+from focusmem.model.backbone import Backbone
+from focusmem.recipes.lab_decisions import LabDecisionsConfig
+from focusmem.recipes.lab_experiment import train_on_stream
+from focusmem.recipes.lab_memory import LabTraining
+from focusmem.recipes.lab_stream import StreamConfig
+from focusmem.training.config import LoopConfig
+
+_POLL_S = 0.5
+_FAILED = "-failed"
+_COMPILED_BY = "full"
+"""This variant's two stages need every function that is compiled."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    name: str
+    variant: str
+    steps: int
+    """Of the stage that is trained: the second, where the variant has one and begins with `start`."""
+    rate: float
+    start: str | None = None
+    until: float | None = None
+    episodes: int = 6
+    drills: int = 32
+    workers: int = 4
+    warmup: float = 0.05
+    seed: int = 0
+    content_weight: float | None = None
+    gate_weight: float | None = None
+    gate_rate: float = 10.0
+    state_layer: int | None = None
+    betas: tuple[float, float] = (0.9, 0.98)
+    max_gradient_norm: float = 0.3
+
+
+@dataclass(frozen=True)
+class Lane:
+    policy: Backbone
+    bank: SplitBank
+    out: Path
+    began: float
+
+    def say(self, text: str) -> None:
+        sys.stdout.write(f"[{time.time() - self.began:7.1f} s] {text}\n")
+        sys.stdout.flush()
+
+    def memory(self, name: str) -> Path:
+        return self.out / f"{name}-memory"
+
+    def failure(self, name: str) -> Path:
+        """There where a training ended with an error, so that nobody waits for it."""
+        return self.out / f"{name}{_FAILED}"
+
+    def compile(self) -> None:
+        """One small step of both stages, into a folder that nobody reads."""
+        self.train(Job(name="warm", variant=_COMPILED_BY, steps=1, rate=1e-5, episodes=2, drills=2, state_layer=2))
+
+    def work(self, job: Job) -> None:
+        if self.memory(job.name).exists():
+            return
+        if job.start is not None and not Path(job.start).is_dir():
+            while not self.memory(job.start).exists():
+                if self.failure(job.start).exists():
+                    raise TrainingError(f"{job.name} was to begin with {job.start}, which failed.")
+                time.sleep(_POLL_S)
+            job = replace(job, start=str(self.memory(job.start)))
+        self.say(f"{job.name} begins")
+        finished = self.train(job)
+        stages = sorted((self.out / job.name).glob("stage-*/unfinished"))
+        left = finished or (stages[-1] if stages else None)
+        if left is not None:
+            self.memory(job.name).symlink_to(left.resolve())
+        self.say(f"{job.name} ended{'' if finished else ', unfinished'}: {left}")
+
+    def train(self, job: Job) -> Path | None:
+        loop = LoopConfig(
+            learning_rate=job.rate, num_steps=job.steps, warmup_share=job.warmup, num_workers=job.workers,
+            betas=job.betas, max_gradient_norm=job.max_gradient_norm, seed=job.seed, save_every_steps=1000,
+            packs_rows=self.policy.device.type == "cuda", stores_half=True, max_group_tokens=262_144,
+        )  # fmt: skip
+        left_minutes = None if job.until is None else max(0.05, job.until - (time.time() - self.began) / 60)
+        training = LabTraining(
+            stage_a=loop,
+            stage_b=replace(loop, gate_rate_times=job.gate_rate),
+            content_weight=job.content_weight,
+            gate_weight=job.gate_weight,
+            state_layer=job.state_layer,
+            max_minutes=left_minutes,
+        )
+        try:
+            return train_on_stream(
+                self.policy,
+                job.variant,
+                self.out / job.name if job.name != "warm" else self.out / f"warm-{time.time_ns()}",
+                training,
+                stream=StreamConfig(num_episodes=job.episodes, num_drills=job.drills),
+                decisions=LabDecisionsConfig(seed=job.seed, num_sites=self.bank.num_sites),
+                start=None if job.start is None else Path(job.start),
+                bank=self.bank,
+            )
+        finally:
+            gc.collect()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+
+
+def run_lane(name: str, plan: dict[str, Any], out: Path, device: str, began: float) -> int:
+    policy = load_policy(Weights().policy, device)
+    jobs = [Job(**one) for one in plan["lanes"][name]]
+    bank = SplitBank(World(0), "m", num_sites=plan.get("num_sites"))
+    bank.roll_out_all(max(job.workers for job in jobs))
+    lane = Lane(policy, bank, out, began)
+    is_kept_waiting = jobs[0].start is not None and not Path(jobs[0].start).is_dir()
+    if is_kept_waiting and device.startswith("cuda"):
+        lane.compile()
+    num_failed = 0
+    for job in jobs:
+        try:
+            lane.work(job)
+        except Exception:  # the others may still be trained
+            traceback.print_exc()
+            lane.say(f"{job.name} failed")
+            lane.failure(job.name).touch()
+            num_failed += 1
+    return num_failed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("plan", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--lane", help=argparse.SUPPRESS)
+    parser.add_argument("--began", type=float, default=None, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    plan, began = json.loads(given.plan.read_text()), given.began or time.time()
+    if given.lane:
+        return run_lane(given.lane, plan, given.out, given.device, began)
+    described = {name: [asdict(Job(**one)) for one in jobs] for name, jobs in plan["lanes"].items()}
+    given.out.mkdir(parents=True, exist_ok=True)
+    write_whole(given.out / "plan.json", json.dumps(described, indent=2).encode())
+    for failure in given.out.glob(f"*{_FAILED}"):
+        failure.unlink()
+    lanes = {}
+    for name in described:
+        command = [sys.executable, __file__, str(given.plan), "--out", str(given.out), "--device", given.device]
+        with (given.out / f"{name}.log").open("w") as log:
+            lanes[name] = subprocess.Popen(
+                [*command, "--lane", name, "--began", str(began)], stdout=log, stderr=subprocess.STDOUT
+            )
+    failed = [name for name, lane in lanes.items() if lane.wait() != 0]
+    for name in failed:
+        sys.stderr.write(f"Lane {name} failed; see {given.out / f'{name}.log'}.\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
