@@ -141,6 +141,20 @@ def test_foreign_items_are_episodic_ones_of_decisions_that_share_nothing():
         assert item not in (tasks[0] | tasks[1] if row < 8 or row == 12 else tasks[2]), "one decision links two tasks"
 
 
+def test_foreign_items_are_of_the_groups_that_a_decision_has_items_of():
+    batch = TrainingBatch.merged([make_batch(number) for number in range(4)])
+    grouped = [replace(item, group=f"{number // 5 % 2}") for number, item in enumerate(batch.items)]
+    apart = replace(batch, items=tuple(grouped))
+    found = foreign_items(apart, 20)
+    assert found
+    for row, item in found:
+        assert grouped[item].group == f"{row // 4 % 2}"
+    of_history = replace(batch.decisions[0], uses=(ItemUse(1, 0),))
+    assert batch.items[1].role == "working"
+    more = replace(batch, decisions=(*batch.decisions, of_history))
+    assert max(row for row, _ in foreign_items(more, 3)) < len(batch.decisions), "history is compared with nothing"
+
+
 def test_pixels_travel_with_the_share_that_shows_them():
     policy, batch = make_memory_policy(), make_batch()
     shown = batch.decisions[0].prompt[-1].parts[0].digest

@@ -238,7 +238,8 @@ class LabDecisions:
         """An item of an episode as training reads it, with its lesson where there are any."""
         prompt = self.corpus.texts.serialise(item, {step.screenshot.sha256: _stand_in(step) for step in item.steps})
         name = item.trajectory_id or item.item_id
-        made = TrainingItem(item_id=name, role=item.role, prompt=prompt)
+        family = self.world.site(source.task.site_id).family
+        made = TrainingItem(item_id=name, role=item.role, prompt=prompt, group=family)
         start = item.rank * CHUNK_EVENTS if item.role == "working" else 0
         self._sources[made.digest] = source, start, start + len(item.steps)
         if self.told is not None and self.is_taught(made):

@@ -166,7 +166,8 @@ def _way_drill(source: LabDecisions, place: int, rng: random.Random) -> Training
         source.note_views(shown.steps)
     else:
         told = (Turn("user", (notes(world, shown.steps),)),)
-        item = TrainingItem(item_id=f"notes-{place}", role="episodic", prompt=told)
+        group = f"notes about a {world.site(site_id).family}"
+        item = TrainingItem(item_id=f"notes-{place}", role="episodic", prompt=told, group=group)
     source.note_views([step])
     prompt = source.corpus.prompt_at(rollout.task, [step], 0)
     decision = Decision(prompt=prompt, reply=action_to_json(step.action), uses=(ItemUse(0, 0, False),))

@@ -23,6 +23,8 @@ class TrainingItem:
     """The raw serialisation."""
     lesson: Lesson | None = None
     """What the teacher said about it; only stage A's content losses ask for it."""
+    group: str = ""
+    """Items of one group are alike at first sight: to tell them apart, a gate must look twice."""
     guesses: Mapping[str, str] = field(default_factory=dict, compare=False)
     """What the teacher may be going to say, by question: it is faster to agree than to say it word by word."""
 

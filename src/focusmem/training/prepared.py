@@ -181,7 +181,7 @@ def with_target(chat: ChatTokenizer, prompt: Prompt, ids: Sequence[int]) -> Toke
 
 
 def foreign_items(batch: TrainingBatch, num: int) -> tuple[tuple[int, int], ...]:
-    """For each decision that has items, so many episodic ones that belong to decisions of other tasks.
+    """For each decision that has episodic items, so many of the same groups that belong to decisions of other tasks.
 
     Decisions that share an item are of one task, and so are those that are linked by others in between.
     """
@@ -194,10 +194,15 @@ def foreign_items(batch: TrainingBatch, num: int) -> tuple[tuple[int, int], ...]
         task_of = {item: row if task in joined else task for item, task in task_of.items()} | dict.fromkeys(own, row)
     found = []
     for row, decision in enumerate(batch.decisions):
-        if not decision.uses:
+        groups = {batch.items[use.item].group for use in decision.uses if batch.items[use.item].role == "episodic"}
+        if not groups:
             continue
-        task = task_of[decision.uses[0].item]
-        others = [item for item, own in task_of.items() if own != task and batch.items[item].role == "episodic"]
+        task, items = task_of[decision.uses[0].item], batch.items
+        others = [
+            item
+            for item, own in task_of.items()
+            if own != task and items[item].role == "episodic" and items[item].group in groups
+        ]
         # Evenly spread, and others for the next decision.
         spread = {others[(row + place * len(others) // num) % len(others)] for place in range(num)} if others else ()
         found += [(row, item) for item in sorted(spread)]
