@@ -9,7 +9,7 @@ from focusmem.model.gate import GateConfig, TrustGate
 
 def make_gate(**config) -> TrustGate:
     torch.manual_seed(0)
-    return TrustGate(GateConfig(**config), policy_width=16).eval()
+    return TrustGate(GateConfig(**config), policy_width=16, evidence_width=12).eval()
 
 
 def with_logit(gate: TrustGate, logit: float) -> TrustGate:
@@ -19,8 +19,8 @@ def with_logit(gate: TrustGate, logit: float) -> TrustGate:
     return gate
 
 
-def inputs(num: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return torch.randn(num, 16), torch.randn(num, 8, 16), torch.ones(num, dtype=torch.bool)
+def inputs(num: int) -> tuple[torch.Tensor, ...]:
+    return torch.randn(num, 16), torch.randn(num, 8, 16), torch.randn(num, 12), torch.ones(num, dtype=torch.bool)
 
 
 def test_starts_open():
@@ -38,9 +38,9 @@ def test_keeps_above_the_threshold(trust, is_kept):
 @pytest.mark.parametrize("is_training", [True, False])
 def test_padding_and_empty_items_never_pass(is_training):
     gate = with_logit(make_gate(), 50.0).train(is_training)
-    state, blocks, _ = inputs(4)
+    state, blocks, summary, _ = inputs(4)
     valid = torch.tensor([True, False, True, False])
-    trust = gate(state, blocks, valid)
+    trust = gate(state, blocks, summary, valid)
     assert torch.equal(trust.keep_N, valid)
     assert torch.equal(trust.scale_N.detach(), valid.float())
 
@@ -56,8 +56,7 @@ def test_drawn_decisions_keep_with_the_probability_of_trust(logit):
 
 def test_decision_is_exact_and_its_gradient_that_of_the_soft_sample():
     gate = make_gate().train()
-    state, blocks, valid = inputs(200)
-    trust = gate(state, blocks, valid, generator=torch.Generator().manual_seed(0))
+    trust = gate(*inputs(200), generator=torch.Generator().manual_seed(0))
     assert set(trust.scale_N.tolist()) <= {0.0, 1.0}
     trust.scale_N.sum().backward()
     slope = gate.out.bias.grad.item()
@@ -80,10 +79,48 @@ def test_same_generator_same_draw():
 def test_logits_depend_on_state_and_block():
     gate = make_gate()
     torch.nn.init.normal_(gate.out.weight)
-    state, blocks, _ = inputs(3)
-    logits = gate.logits(state, blocks)
-    assert not torch.allclose(gate.logits(state.roll(1, 0), blocks), logits)
-    assert not torch.allclose(gate.logits(state, blocks.roll(1, 0)), logits)
+    state, blocks, summary, _ = inputs(3)
+    logits = gate.logits(state, blocks, summary)
+    assert not torch.allclose(gate.logits(state.roll(1, 0), blocks, summary), logits)
+    assert not torch.allclose(gate.logits(state, blocks.roll(1, 0), summary), logits)
+    assert torch.equal(gate.logits(state, blocks, summary.roll(1, 0)), logits), "the paper's gate sees the block alone"
+
+
+@pytest.mark.parametrize("sees_evidence", [False, True])
+def test_calibrated_what_all_have_in_common_is_gone(sees_evidence):
+    """By sums over parts, as processes have them; whatever the scale and the place of what is seen."""
+    gate = make_gate(sees_evidence=sees_evidence)
+    assert not gate.is_calibrated
+    state, blocks, summary, _ = inputs(400)
+    common = 5 * torch.randn(16)
+    seen = [state * torch.rand(16) + common, blocks + 3 * common, 100 + 50 * summary]
+    gate.calibrate(sum(gate.moments(*(one[part] for one in seen)) for part in (slice(0, 150), slice(150, 400))))
+    assert gate.is_calibrated
+    norms = {gate.norm_state: seen[0], gate.norm_block: seen[1].mean(dim=1)}
+    norms |= {gate.norm_evidence: seen[2]} if sees_evidence else {}
+    for norm, one in norms.items():
+        torch.testing.assert_close(norm(one).mean(dim=0), torch.zeros(one.shape[1]), atol=1e-3, rtol=0)
+        torch.testing.assert_close(norm(one).std(dim=0, correction=0), torch.ones(one.shape[1]), atol=1e-2, rtol=0)
+
+
+def test_a_coordinate_that_never_changes_is_not_blown_up():
+    gate = make_gate()
+    alike = torch.randn(1, 16).expand(50, -1)
+    gate.calibrate(gate.moments(alike, alike[:, None], torch.zeros(50, 12)))
+    assert gate.norm_state(alike + 1e-5 * torch.randn(50, 16)).abs().max() < 0.1
+
+
+def test_a_gate_that_sees_the_evidence_goes_by_it_and_teaches_it_nothing():
+    gate = make_gate(sees_evidence=True)
+    torch.nn.init.normal_(gate.out.weight)
+    state, blocks, summary, _ = inputs(3)
+    summary.requires_grad_()
+    blocks.requires_grad_()
+    logits = gate.logits(state, blocks, summary)
+    assert not torch.allclose(gate.logits(state, blocks, summary.roll(1, 0)), logits)
+    logits.sum().backward()
+    assert blocks.grad.abs().sum() > 0
+    assert summary.grad is None
 
 
 @pytest.mark.parametrize(

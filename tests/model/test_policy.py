@@ -340,7 +340,7 @@ def test_blocks_are_as_read_and_the_gate_scales_what_is_injected():
     assert True in memory.keep
     assert False in memory.keep
     torch.testing.assert_close(memory.blocks_NKD, policy.read(items, places, policy.state(rows)))
-    again = policy.gate.logits(memory.state_ND, memory.blocks_NKD)
+    again = policy.gate.logits(memory.state_ND, memory.blocks_NKD, memory.summary_NE)
     torch.testing.assert_close(again, memory.trust.logits_N)
     injected = policy.inject(rows, memory)
     presences = [row.presence_S for row in injected if row.presence_S is not None]

@@ -11,9 +11,9 @@ from training.samples import make_data, make_memory_policy
 WIDTH = 16
 
 
-def blocks(num, seed, *, tells: bool, is_turned: bool = False) -> LabelledBlocks:
+def blocks(num, seed, *, tells: bool, is_turned: bool = False, is_lost: bool = False) -> LabelledBlocks:
     """Right blocks carry their decision's own vector, others that of another; or nothing that tells. Turned, they carry
-    it in coordinates of their own."""
+    it in coordinates of their own; lost, only the evidence that they were read from has it."""
     generator = torch.Generator().manual_seed(seed)
     state = torch.randn(num, WIDTH, generator=generator)
     other = torch.randn(num, WIDTH, generator=generator)
@@ -21,13 +21,21 @@ def blocks(num, seed, *, tells: bool, is_turned: bool = False) -> LabelledBlocks
     carried = torch.where(is_right[:, None], state, other) if tells else other
     if is_turned:
         carried = carried @ torch.linalg.qr(torch.randn(WIDTH, WIDTH, generator=torch.Generator().manual_seed(9)))[0]
-    return LabelledBlocks(state, carried[:, None].expand(-1, 4, -1).contiguous(), is_right)
+    kept = torch.randn(num, WIDTH, generator=generator) if is_lost else carried
+    return LabelledBlocks(state, kept[:, None].expand(-1, 4, -1).contiguous(), carried, is_right)
 
 
 @pytest.mark.parametrize("is_turned", [False, True])
 def test_what_is_in_the_blocks_is_found(is_turned):
     learnt, held_out = (blocks(num, seed, tells=True, is_turned=is_turned) for num, seed in ((2000, 0), (500, 1)))
     assert probe_auc(learnt, held_out, config=GateConfig(hidden_width=64), num_steps=300) > 0.9
+
+
+@pytest.mark.parametrize("sees_evidence", [False, True])
+def test_what_blocks_have_lost_is_found_by_a_gate_that_sees_the_evidence(sees_evidence):
+    learnt, held_out = (blocks(num, seed, tells=True, is_lost=True) for num, seed in ((2000, 0), (500, 1)))
+    config = GateConfig(hidden_width=64, sees_evidence=sees_evidence)
+    assert (probe_auc(learnt, held_out, config=config, num_steps=300) > 0.9) == sees_evidence
 
 
 def test_what_is_not_there_is_not_found():

@@ -9,6 +9,7 @@ import torch
 from focusmem.errors import CheckpointError, ConfigError
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.gate import GateConfig
 from focusmem.model.injection import Place
 from focusmem.model.policy import MemoryPolicy
 from focusmem.training.batch import TrainingBatch
@@ -58,7 +59,8 @@ def test_items_of_other_tasks_are_dropped_as_each_decision_would_read_them():
         for row, item in shares[1].foreign:
             encoded = policy.encode_rows([rows.items[item]])
             block_1KD = policy.read([encoded], [Place(row, shares[1].roles[item], 0)], state_BD)
-            expected += torch.nn.functional.softplus(policy.gate.logits(state_BD[[row]], block_1KD)).sum()
+            logits_1 = policy.gate.logits(state_BD[[row]], block_1KD, encoded.summary_NE)
+            expected += torch.nn.functional.softplus(logits_1).sum()
     torch.testing.assert_close(own.sums["gate"].detach(), expected, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(own.sums["action"], without.sums["action"])
     assert own.passage == without.passage
@@ -66,6 +68,30 @@ def test_items_of_other_tasks_are_dropped_as_each_decision_would_read_them():
     assert policy.gate.out.bias.grad.abs() > 0
     for name in ("encoder", "compressor", "readout"):
         assert all(parameter.grad is None for parameter in policy.trained_parts()[name].parameters()), name
+
+
+def test_a_gate_is_calibrated_by_the_first_batch_and_once(tmp_path):
+    """However the batch is shared out; and a gate that has learnt is left as it is."""
+    policy, stage = make_memory_policy(is_trained=False, gate=GateConfig(sees_evidence=True)), StageB()
+
+    def surveyed(batch, num_shares=1):
+        shares = Preparer(policy, stage.needs).shares(batch, range(num_shares), num_shares)
+        return [stage.survey(policy, share, embed(policy, share), max_tokens=65_536) for share in shares]
+
+    no_uses = tuple(replace(one, uses=()) for one in make_batch().decisions)
+    [nothing] = surveyed(replace(make_batch(), decisions=no_uses))
+    stage.settle(policy, nothing)
+    assert stage.surveys(policy), "nothing was seen"
+    [whole] = surveyed(make_batch())
+    torch.testing.assert_close(sum(surveyed(make_batch(), 2)), whole, rtol=1e-4, atol=1e-4)
+    stage.settle(policy, whole)
+    assert policy.gate.is_calibrated
+    assert not stage.surveys(policy)
+    fresh = make_memory_policy(is_trained=False)
+    start = train_stage_a(fresh, make_data(1), tmp_path / "a", loop=make_loop()).memory
+    assert not fresh.gate.is_calibrated
+    train_stage_b(fresh, make_data(1), tmp_path / "b", start=start, loop=make_loop())
+    assert fresh.gate.is_calibrated
 
 
 def test_labels_reach_blocks_where_they_may():
@@ -86,7 +112,7 @@ def test_labels_reach_blocks_where_they_may():
 def test_order_is_learnt_without_opening_or_closing_the_gate(reaches):
     """Against every pair by itself: misleading blocks in front, and other tasks' items, each with the trajectories that
     retrieval found for the decision."""
-    policy = make_memory_policy().train()
+    policy = make_memory_policy(gate=GateConfig(sees_evidence=True)).train()
     config = StageBConfig(gate_weight=0.0, num_foreign=2, order_weight=0.5, labels_reach_blocks=reaches)
     stage = StageB(config)
     batch = TrainingBatch.merged([make_batch(0), make_batch(1)])
@@ -99,7 +125,7 @@ def test_order_is_learnt_without_opening_or_closing_the_gate(reaches):
         def trust(row, item):
             encoded = policy.encode_rows([rows.items[item]])
             block_1KD = policy.read([encoded], [Place(row, share.roles[item], 0)], state_BD)
-            return policy.gate.logits(state_BD[[row]], block_1KD).item()
+            return policy.gate.logits(state_BD[[row]], block_1KD, encoded.summary_NE).item()
 
         uses = list(zip(share.places, share.item_of_use, share.is_negative, strict=True))
         wrong = [(place.row, item) for place, item, negative in uses if negative] + list(share.foreign)
@@ -164,7 +190,7 @@ def test_what_keeping_costs_is_measured_without_bias():
         with torch.no_grad():
             return row_sums(policy.backbone, injected, target_hidden(policy.backbone, injected, max_tokens=65_536))
 
-    trust_N = policy.gate.logits(memory.state_ND, memory.blocks_NKD).sigmoid()
+    trust_N = policy.gate.logits(memory.state_ND, memory.blocks_NKD, memory.summary_NE).sigmoid()
     expected, found = 0.0, 0.0
     for pattern in itertools.product([False, True], repeat=most):
         keep = [False] * len(memory.places)
@@ -268,7 +294,8 @@ def test_begins_with_stage_a_and_trains_everything(stage_a, tmp_path):
         names = [name for name in after if name.startswith(part)]
         moved = [name for name in names if not torch.equal(after[name], weights[name])]
         assert moved, part
-        assert all((after[name] - weights[name]).abs().max() < 0.01 for name in names), "it began there"
+        kept = [name for name in names if not name.startswith("gate.norm")]  # which the first batch has set
+        assert all((after[name] - weights[name]).abs().max() < 0.01 for name in kept), "it began there"
     stored = Checkpoint.open(result.memory)
     assert stored.notes["stage"] == "stage_b"
     assert stored.notes["config"]["stage"]["start_sha256"] == Checkpoint.open(start).weights_sha256
@@ -303,8 +330,10 @@ def test_config_names_the_field(values, message):
 
 
 def test_another_source_of_the_state_begins_with_the_same_memory(stage_a, tmp_path):
-    """Stage A reads no state; what is read from now on is for stage B to say. Other settings must agree."""
-    policy = make_memory_policy(state_source="hidden", state_layer=1)
+    """Stage A reads no state and asks no gate; what is read and seen from now on is for stage B to say. Other settings
+    must agree."""
+    policy = make_memory_policy(state_source="hidden", state_layer=1, gate=GateConfig(sees_evidence=True))
     result = train_stage_b(policy, make_data(1), tmp_path / "run", start=stage_a[0], loop=make_loop())
     trained = Checkpoint.open(result.memory)
     assert (trained.config.state_source, trained.config.state_layer) == ("hidden", 1)
+    assert trained.config.gate.sees_evidence

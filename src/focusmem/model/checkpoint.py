@@ -116,12 +116,15 @@ class Checkpoint:
     def load_into(self, policy: MemoryPolicy, *, may_differ: Collection[str] = ()) -> None:
         """Replace a policy's memory weights by the stored ones; refuse unless they belong there.
 
-        `may_differ` are settings that the weights do not know of yet.
+        `may_differ` are settings that the weights do not know of yet. Where the gate's view differs, it stays as it is.
         """
         self._check_backbones(policy.backbone, policy.encoder.backbone)
         self._check_config(policy, may_differ)
-        state = self._weights()
-        own = policy.trained_state()
+        state, own = self._weights(), policy.trained_state()
+        if self.config.gate.sees_evidence != policy.config.gate.sees_evidence:
+            state, own = (
+                {name: tensor for name, tensor in one.items() if not name.startswith("gate.")} for one in (state, own)
+            )
         if set(state) != set(own):
             difference = sorted(set(state) ^ set(own))
             raise CheckpointError(

@@ -1,6 +1,7 @@
 """What is allowed in: T_xi scores each block against the current state and keeps or drops it whole.
 
-Shapes: N blocks, K memory tokens, D policy width. Paper, Appendix A.3; HardConcrete after Louizos et al. 2018.
+Shapes: N blocks, K memory tokens, D policy width, E evidence width.
+Paper, Appendix A.3; HardConcrete after Louizos et al. 2018.
 """
 
 import math
@@ -24,6 +25,9 @@ class GateConfig:
     """beta of the HardConcrete distribution."""
     stretch: tuple[float, float] = (-0.1, 1.1)
     """Its limits before it is cut to [0, 1]."""
+    sees_evidence: bool = False
+    """Whether it also sees the mean of the item's hidden states, which is kept with every item. The paper's sees the
+    block alone; but a block keeps what serves actions, and where it comes from may be lost on the way."""
 
     def __post_init__(self) -> None:
         for name in ("threshold", "open_at"):
@@ -47,35 +51,82 @@ class Trust:
     """One for kept blocks; in training it carries the gradient of keeping."""
 
 
+_LEAST_SPREAD = 0.01
+"""Of a coordinate after its norm; less is taken for noise."""
+
+
 class TrustGate(nn.Module):
     """State and block are brought into one space before they are compared: they come from different ones, and a product
     of coordinates that mean different things says nothing.
+
+    What all states have in common, and all blocks, is far larger than what tells one from another; left in, it hides
+    the difference from everything that learns. `calibrate` takes it out.
     """
 
-    def __init__(self, config: GateConfig, *, policy_width: int) -> None:
+    def __init__(self, config: GateConfig, *, policy_width: int, evidence_width: int) -> None:
         super().__init__()
         self.config = config
         self.norm_state = nn.LayerNorm(policy_width)
         self.norm_block = nn.LayerNorm(policy_width)
         self.project_state = nn.Linear(policy_width, config.hidden_width)
         self.project_block = nn.Linear(policy_width, config.hidden_width)
-        self.hidden = nn.Linear(3 * config.hidden_width, config.hidden_width)
+        if config.sees_evidence:
+            self.norm_evidence = nn.LayerNorm(evidence_width)
+            self.project_evidence = nn.Linear(evidence_width, config.hidden_width)
+        num_parts = 5 if config.sees_evidence else 3
+        self.hidden = nn.Linear(num_parts * config.hidden_width, config.hidden_width)
         self.out = nn.Linear(config.hidden_width, 1)
         nn.init.normal_(self.out.weight, std=1e-2 / math.sqrt(config.hidden_width))
         nn.init.constant_(self.out.bias, math.log(config.open_at / (1 - config.open_at)))
 
-    def logits(self, state_ND: Tensor, blocks_NKD: Tensor) -> Tensor:
-        """Trust before the sigmoid, (N,). Detach `blocks_NKD` for a loss that must not reshape the blocks."""
+    @property
+    def is_calibrated(self) -> bool:
+        return any(bool((norm.weight != 1).any() or (norm.bias != 0).any()) for norm in self._norms())
+
+    @torch.no_grad()
+    def moments(self, state_ND: Tensor, blocks_NKD: Tensor, summary_NE: Tensor) -> Tensor:
+        """What `calibrate` goes by: sums over some blocks, which may be added to those over others."""
+        inputs = (state_ND, blocks_NKD.mean(dim=1), summary_NE)
+        sums = [state_ND.new_full((1,), len(state_ND), dtype=torch.float64)]
+        for norm, seen_NX in zip(self._norms(), inputs, strict=False):
+            plain_NX = F.layer_norm(seen_NX.float(), norm.normalized_shape, eps=norm.eps).double()
+            sums += [plain_NX.sum(dim=0), plain_NX.square().sum(dim=0)]
+        return torch.cat(sums)
+
+    @torch.no_grad()
+    def calibrate(self, moments: Tensor) -> None:
+        """From here on, every coordinate of what is seen has a mean of zero and a spread of one over those blocks."""
+        num, rest = moments[0], moments[1:]
+        for norm in self._norms():
+            width = norm.weight.numel()
+            mean, square, rest = rest[:width] / num, rest[width : 2 * width] / num, rest[2 * width :]
+            spread = (square - mean.square()).clamp(min=0).sqrt().clamp(min=_LEAST_SPREAD)
+            norm.weight.copy_(1 / spread)
+            norm.bias.copy_(-mean / spread)
+
+    def _norms(self) -> list[nn.LayerNorm]:
+        return [self.norm_state, self.norm_block, *([self.norm_evidence] if self.config.sees_evidence else [])]
+
+    def logits(self, state_ND: Tensor, blocks_NKD: Tensor, summary_NE: Tensor) -> Tensor:
+        """Trust before the sigmoid, (N,). Detach `blocks_NKD` for a loss that must not reshape the blocks.
+
+        `summary_NE` is the mean of each item's hidden states. It teaches the encoder nothing.
+        """
         dtype = self.hidden.weight.dtype
         state = self.project_state(self.norm_state(state_ND.to(dtype)))
         block = self.project_block(self.norm_block(blocks_NKD.to(dtype).mean(dim=1)))
-        hidden = F.gelu(self.hidden(torch.cat([state, block, state * block], dim=-1)))
+        parts = [state, block, state * block]
+        if self.config.sees_evidence:
+            evidence = self.project_evidence(self.norm_evidence(summary_NE.detach().to(dtype)))
+            parts += [evidence, state * evidence]
+        hidden = F.gelu(self.hidden(torch.cat(parts, dim=-1)))
         return self.out(hidden).squeeze(-1).float()  # type: ignore[no-any-return]
 
     def forward(
         self,
         state_ND: Tensor,
         blocks_NKD: Tensor,
+        summary_NE: Tensor,
         valid_N: Tensor,
         *,
         generator: torch.Generator | None = None,
@@ -85,7 +136,7 @@ class TrustGate(nn.Module):
         In training mode the decision is drawn, with a `generator` of the logits' device; otherwise trust is compared
         with the threshold.
         """
-        logits_N = self.logits(state_ND, blocks_NKD)
+        logits_N = self.logits(state_ND, blocks_NKD, summary_NE)
         if self.training:
             soft_N = self._hard_concrete(logits_N, generator)
             keep_N = (soft_N > 0.5) & valid_N

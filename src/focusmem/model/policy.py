@@ -42,6 +42,8 @@ class Memory:
     """u_t of each block's decision; None when neither readout nor gate asked for it."""
     valid: tuple[bool, ...] = ()
     """Which blocks the gate may let in at all; empty when it did not take part."""
+    summary_NE: Tensor | None = None
+    """The mean of each item's hidden states, as the gate saw it; None when it did not take part."""
 
 
 class MemoryPolicy(nn.Module):
@@ -74,7 +76,7 @@ class MemoryPolicy(nn.Module):
                 evidence_width=reader.width,
                 width=self.compressor.width,
             )
-            self.gate = TrustGate(config.gate, policy_width=backbone.width)
+            self.gate = TrustGate(config.gate, policy_width=backbone.width, evidence_width=reader.width)
         self.injection = Injection()
         self._fingerprint: tuple[Any, str] | None = None
 
@@ -190,9 +192,10 @@ class MemoryPolicy(nn.Module):
         state_ND = None if state_BD is None else state_BD[[place.row for place in places]]
         if not is_gated or state_ND is None:
             return Memory(blocks_NKD, tuple(places), tuple(valid_N.tolist()), state_ND=state_ND)
-        trust: Trust = self.gate(state_ND, blocks_NKD, valid_N, generator=generator)
+        summary_NE = torch.cat([group.summary_NE for group in items])
+        trust: Trust = self.gate(state_ND, blocks_NKD, summary_NE, valid_N, generator=generator)
         keep, valid = torch.stack([trust.keep_N, valid_N]).tolist()
-        return Memory(blocks_NKD, tuple(places), tuple(keep), trust, state_ND, tuple(valid))
+        return Memory(blocks_NKD, tuple(places), tuple(keep), trust, state_ND, tuple(valid), summary_NE)
 
     def inject(self, rows: Sequence[Row], memory: Memory | None) -> list[Row]:
         """Rows with their accepted blocks in front; without any, the rows themselves."""

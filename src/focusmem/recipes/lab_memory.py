@@ -28,10 +28,10 @@ LAB_MEMORY = MemoryConfig(
     lora=LoraConfig(rank=16, alpha=16, dropout=0.0),
     compressor=CompressorConfig(num_tokens=8, num_heads=6),
     readout=ReadoutConfig(hidden_width=64),
-    gate=GateConfig(hidden_width=64),
+    gate=GateConfig(hidden_width=64, sees_evidence=True),
 )
-"""Small enough that two of them are shipped, and without dropout, which packed rows do not have; everything else as in
-the paper."""
+"""Small enough that two of them are shipped, and without dropout, which packed rows do not have. The gate sees the
+evidence's mean besides the block, since which site a block is from is lost in it; everything else as in the paper."""
 
 _VARIANT = "variant"
 """The note on a checkpoint's card that says which variant it is."""

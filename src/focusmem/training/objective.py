@@ -28,15 +28,26 @@ class Objective(nn.Module):
     ) -> tuple[Tensor, Losses]:
         """The sum of the losses, each times its scale, and the losses themselves."""
         policy, stage, config, look = self._held
-        device = policy.backbone.device
         rows = embed(policy, share, look)
-        with torch.autocast(device.type, torch.bfloat16, enabled=config.is_bfloat16 and device.type == "cuda"):
+        with self._precision():
             losses = stage.losses(policy, share, rows, max_tokens=config.max_group_tokens, generator=generator)
         # A share may use no item, and a draw may keep no block, but DDP waits for a gradient of every weight.
         total = torch.cat([parameter.flatten() for parameter in self.parts.parameters()]).sum() * 0
         for name in stage.weights.keys() & losses.sums.keys():
             total = total + losses.sums[name] * scales[name]
         return total, losses
+
+    def survey(self, share: Prepared) -> Tensor:
+        """What the stage wants to know of a share of the first batch before it learns from it."""
+        policy, stage, config, look = self._held
+        rows = embed(policy, share, look)
+        with self._precision():
+            return stage.survey(policy, share, rows, max_tokens=config.max_group_tokens)
+
+    def _precision(self) -> torch.autocast:
+        policy, _, config, _ = self._held
+        device = policy.backbone.device
+        return torch.autocast(device.type, torch.bfloat16, enabled=config.is_bfloat16 and device.type == "cuda")
 
 
 @contextmanager

@@ -60,6 +60,18 @@ class Stage(Protocol):
         """Its config as plain values, to be stored with the run and compared when it goes on."""
         ...
 
+    def surveys(self, policy: MemoryPolicy) -> bool:
+        """Whether something is to be set by the first batch, before the first step."""
+        ...
+
+    def survey(self, policy: MemoryPolicy, share: Prepared, rows: EmbeddedShare, *, max_tokens: int) -> Tensor:
+        """Sums over a share of it that tell how."""
+        ...
+
+    def settle(self, policy: MemoryPolicy, totals: Tensor) -> None:
+        """Set it, by the sums over all shares."""
+        ...
+
     def losses(
         self,
         policy: MemoryPolicy,

@@ -31,6 +31,8 @@ from focusmem.training.prepared import Needs, Prepared
 from focusmem.training.stage import Losses, Reduction
 
 LEARNING_RATE = 1e-5
+NOT_YET_TRAINED = ("state_source", "state_layer", "gate.sees_evidence")
+"""Stage A reads no state and asks no gate, so its memory serves whatever is read and asked afterwards."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +82,15 @@ class StageA:
 
     def settings(self) -> dict[str, Any]:
         return asdict(self.config) | {"start_sha256": self.start_sha256}
+
+    def surveys(self, policy: MemoryPolicy) -> bool:
+        return False
+
+    def survey(self, policy: MemoryPolicy, share: Prepared, rows: EmbeddedShare, *, max_tokens: int) -> torch.Tensor:
+        raise NotImplementedError
+
+    def settle(self, policy: MemoryPolicy, totals: torch.Tensor) -> None:
+        raise NotImplementedError
 
     def losses(
         self,
@@ -137,7 +148,7 @@ def train_stage_a(
                 f"Stage A can go on with a memory of its own, but {start} was left by "
                 f"'{stored.notes.get('stage', 'something else')}'. Give the `memory` folder of a stage A run."
             )
-        stored.load_into(policy)
+        stored.load_into(policy, may_differ=NOT_YET_TRAINED)
         start_sha256 = stored.weights_sha256
     return train(
         policy,

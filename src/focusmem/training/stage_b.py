@@ -26,7 +26,7 @@ from focusmem.training.losses import drop_loss, order_loss
 from focusmem.training.pathway import EmbeddedShare, EncodedShare, Look, row_sums, target_hidden, token_sum
 from focusmem.training.prepared import EPISODIC, Needs, Prepared
 from focusmem.training.stage import Losses, Passage, Reduction
-from focusmem.training.stage_a import StageA
+from focusmem.training.stage_a import NOT_YET_TRAINED, StageA
 
 LEARNING_RATE = 5e-6
 
@@ -95,6 +95,28 @@ class StageB:
 
     def settings(self) -> dict[str, Any]:
         return asdict(self.config) | {"start_sha256": self.start_sha256}
+
+    def surveys(self, policy: MemoryPolicy) -> bool:
+        """A gate that has learnt nothing yet is calibrated."""
+        return self.config.is_gated and not policy.gate.is_calibrated
+
+    @torch.no_grad()
+    def survey(self, policy: MemoryPolicy, share: Prepared, rows: EmbeddedShare, *, max_tokens: int) -> Tensor:
+        memory = None
+        if rows.items and rows.decisions:
+            encoded = EncodedShare.of(policy, rows.items, max_tokens=max_tokens)
+            memory, _ = self.remember(policy, share, rows, encoded)
+        if memory is None:
+            like, width = policy.gate.hidden.weight, policy.backbone.width
+            no_summary = like.new_zeros(0, policy.encoder.backbone.width)
+            return policy.gate.moments(like.new_zeros(0, width), like.new_zeros(0, 1, width), no_summary)
+        assert memory.state_ND is not None, "the gate took part, so the state was there"
+        assert memory.summary_NE is not None, "and so was what it sees of the evidence"
+        return policy.gate.moments(memory.state_ND, memory.blocks_NKD, memory.summary_NE)
+
+    def settle(self, policy: MemoryPolicy, totals: Tensor) -> None:
+        if totals[0] > 0:
+            policy.gate.calibrate(totals)
 
     def losses(
         self,
@@ -184,15 +206,21 @@ class StageB:
         with nullcontext() if self.config.labels_reach_blocks else torch.no_grad():
             blocks_NKD = policy.read(groups, places, memory.state_ND if self.config.is_dynamic else None)
         numbers = torch.tensor(states, device=blocks_NKD.device)
-        return policy.gate.logits(memory.state_ND[numbers], blocks_NKD), [row for row, _ in chosen]
+        summary_NE = torch.cat([group.summary_NE for group in groups])
+        return policy.gate.logits(memory.state_ND[numbers], blocks_NKD, summary_NE), [row for row, _ in chosen]
 
 
 def gate_logits(policy: MemoryPolicy, memory: Memory, numbers: list[int], *, reaches_blocks: bool = False) -> Tensor:
     """The gate's view of some blocks, of which nothing flows back into the blocks: labels must not reshape content."""
-    assert memory.state_ND is not None, "the gate took part, so the state was there"
-    chosen = torch.tensor(numbers, device=memory.blocks_NKD.device)
     blocks_NKD = memory.blocks_NKD if reaches_blocks else memory.blocks_NKD.detach()
-    return policy.gate.logits(memory.state_ND[chosen], blocks_NKD[chosen])
+    return _trust_in(policy, replace(memory, blocks_NKD=blocks_NKD), numbers)
+
+
+def _trust_in(policy: MemoryPolicy, memory: Memory, numbers: list[int]) -> Tensor:
+    assert memory.state_ND is not None, "the gate took part, so the state was there"
+    assert memory.summary_NE is not None, "and so was what it sees of the evidence"
+    chosen = torch.tensor(numbers, device=memory.blocks_NKD.device)
+    return policy.gate.logits(memory.state_ND[chosen], memory.blocks_NKD[chosen], memory.summary_NE[chosen])
 
 
 def keeping_term(
@@ -223,9 +251,7 @@ def keeping_term(
         signs_R = torch.tensor([1.0 if memory.keep[tried[row]] else -1.0 for row in numbers], device=device)
         counts_R = torch.tensor([float(len(of_row[row])) for row in numbers], device=device)
         lost_R = signs_R * counts_R * (own_B[numbers] - other_R)
-    chosen = torch.tensor([tried[row] for row in numbers], device=device)
-    assert memory.state_ND is not None, "the gate took part, so the state was there"
-    logits_R = policy.gate.logits(memory.state_ND[chosen], memory.blocks_NKD[chosen])
+    logits_R = _trust_in(policy, memory, [tried[row] for row in numbers])
     total = (lost_R * logits_R.sigmoid()).sum()
     return total - total.detach()
 
@@ -261,8 +287,7 @@ def train_stage_b(
             f"Stage B begins with a memory from stage A, or with one of its own, but {start} was left by "
             f"'{left_by or 'something else'}'. Give the `memory` folder of a run."
         )
-    # Stage A reads no state, so its memory serves whatever state is read now.
-    stored.load_into(policy, may_differ=("state_source", "state_layer") if left_by == StageA.name else ())
+    stored.load_into(policy, may_differ=NOT_YET_TRAINED if left_by == StageA.name else ())
     return train(
         policy,
         data,

@@ -106,6 +106,8 @@ class TrainingRun:
 
     def learn(self, shares: Sequence[Prepared], waited_s: float, *, is_late: bool) -> StepReport:
         """Move the weights once. Numbers that are none stop the run before that."""
+        if self.step == 0 and self.stage.surveys(self.policy):
+            self._settle(shares)
         counts = self._counts(shares)
         divisors = {name: 1.0 if name in self.stage.undivided else max(1.0, num) for name, num in counts.items()}
         self.optimizer.zero_grad(set_to_none=True)
@@ -127,6 +129,14 @@ class TrainingRun:
         *kept, num_tokens, num_late = map(round, numbers[len(LOSS_NAMES) :])
         self.is_late = num_late > 0
         return StepReport(self.step, losses, gradient_norm, rate, Passage(*kept), num_tokens, waited_s)
+
+    def _settle(self, shares: Sequence[Prepared]) -> None:
+        """Before the first step, set what the stage sets by the first batch."""
+        sums = []
+        for number, share in enumerate(shares):
+            self._generator(number)  # for dropout
+            sums.append(self.objective.survey(share))
+        self.stage.settle(self.policy, self.team.total(torch.stack(sums).sum(dim=0)))
 
     def _counts(self, shares: Sequence[Prepared]) -> dict[str, float]:
         """Tokens, or blocks, that each loss is a sum over, in all processes together."""
