@@ -86,30 +86,6 @@ def test_logits_depend_on_state_and_block():
     assert torch.equal(gate.logits(state, blocks, summary.roll(1, 0)), logits), "the paper's gate sees the block alone"
 
 
-@pytest.mark.parametrize("sees_evidence", [False, True])
-def test_calibrated_what_all_have_in_common_is_gone(sees_evidence):
-    """By sums over parts, as processes have them; whatever the scale and the place of what is seen."""
-    gate = make_gate(sees_evidence=sees_evidence)
-    assert not gate.is_calibrated
-    state, blocks, summary, _ = inputs(400)
-    common = 5 * torch.randn(16)
-    seen = [state * torch.rand(16) + common, blocks + 3 * common, 100 + 50 * summary]
-    gate.calibrate(sum(gate.moments(*(one[part] for one in seen)) for part in (slice(0, 150), slice(150, 400))))
-    assert gate.is_calibrated
-    norms = {gate.norm_state: seen[0], gate.norm_block: seen[1].mean(dim=1)}
-    norms |= {gate.norm_evidence: seen[2]} if sees_evidence else {}
-    for norm, one in norms.items():
-        torch.testing.assert_close(norm(one).mean(dim=0), torch.zeros(one.shape[1]), atol=1e-3, rtol=0)
-        torch.testing.assert_close(norm(one).std(dim=0, correction=0), torch.ones(one.shape[1]), atol=1e-2, rtol=0)
-
-
-def test_a_coordinate_that_never_changes_is_not_blown_up():
-    gate = make_gate()
-    alike = torch.randn(1, 16).expand(50, -1)
-    gate.calibrate(gate.moments(alike, alike[:, None], torch.zeros(50, 12)))
-    assert gate.norm_state(alike + 1e-5 * torch.randn(50, 16)).abs().max() < 0.1
-
-
 def test_a_gate_that_sees_the_evidence_goes_by_it_and_teaches_it_nothing():
     gate = make_gate(sees_evidence=True)
     torch.nn.init.normal_(gate.out.weight)

@@ -8,6 +8,7 @@ import torch
 
 from focusmem.errors import CheckpointError, ConfigError
 from focusmem.model.backbone import Backbone
+from focusmem.model.calibration import are_calibrated
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.gate import GateConfig
 from focusmem.model.injection import Place
@@ -70,9 +71,14 @@ def test_items_of_other_tasks_are_dropped_as_each_decision_would_read_them():
         assert all(parameter.grad is None for parameter in policy.trained_parts()[name].parameters()), name
 
 
-def test_a_gate_is_calibrated_by_the_first_batch_and_once(tmp_path):
-    """However the batch is shared out; and a gate that has learnt is left as it is."""
-    policy, stage = make_memory_policy(is_trained=False, gate=GateConfig(sees_evidence=True)), StageB()
+@pytest.mark.parametrize(
+    "config",
+    [StageBConfig(), StageBConfig(is_gated=False), StageBConfig(is_dynamic=False)],
+    ids=["full", "readout", "gate"],
+)
+def test_what_begins_to_learn_is_calibrated_by_the_first_batch_and_once(config, tmp_path):
+    """However the batch is shared out; and what has learnt is left as it is."""
+    policy, stage = make_memory_policy(is_trained=False, gate=GateConfig(sees_evidence=True)), StageB(config)
 
     def surveyed(batch, num_shares=1):
         shares = Preparer(policy, stage.needs).shares(batch, range(num_shares), num_shares)
@@ -85,13 +91,14 @@ def test_a_gate_is_calibrated_by_the_first_batch_and_once(tmp_path):
     [whole] = surveyed(make_batch())
     torch.testing.assert_close(sum(surveyed(make_batch(), 2)), whole, rtol=1e-4, atol=1e-4)
     stage.settle(policy, whole)
-    assert policy.gate.is_calibrated
+    assert are_calibrated(policy.readout.norms) == config.is_dynamic
+    assert are_calibrated(policy.gate.norms) == config.is_gated
     assert not stage.surveys(policy)
     fresh = make_memory_policy(is_trained=False)
     start = train_stage_a(fresh, make_data(1), tmp_path / "a", loop=make_loop()).memory
-    assert not fresh.gate.is_calibrated
-    train_stage_b(fresh, make_data(1), tmp_path / "b", start=start, loop=make_loop())
-    assert fresh.gate.is_calibrated
+    assert stage.surveys(fresh)
+    train_stage_b(fresh, make_data(1), tmp_path / "b", start=start, stage=config, loop=make_loop())
+    assert not stage.surveys(fresh)
 
 
 def test_labels_reach_blocks_where_they_may():
@@ -294,7 +301,8 @@ def test_begins_with_stage_a_and_trains_everything(stage_a, tmp_path):
         names = [name for name in after if name.startswith(part)]
         moved = [name for name in names if not torch.equal(after[name], weights[name])]
         assert moved, part
-        kept = [name for name in names if not name.startswith("gate.norm")]  # which the first batch has set
+        by_the_first_batch = ("gate.norm", "readout.norm")
+        kept = [name for name in names if not name.startswith(by_the_first_batch)]
         assert all((after[name] - weights[name]).abs().max() < 0.01 for name in kept), "it began there"
     stored = Checkpoint.open(result.memory)
     assert stored.notes["stage"] == "stage_b"

@@ -51,16 +51,11 @@ class Trust:
     """One for kept blocks; in training it carries the gradient of keeping."""
 
 
-_LEAST_SPREAD = 0.01
-"""Of a coordinate after its norm; less is taken for noise."""
-
-
 class TrustGate(nn.Module):
     """State and block are brought into one space before they are compared: they come from different ones, and a product
     of coordinates that mean different things says nothing.
 
-    What all states have in common, and all blocks, is far larger than what tells one from another; left in, it hides
-    the difference from everything that learns. `calibrate` takes it out.
+    Its norms are to be calibrated before it learns (`model/calibration.py`).
     """
 
     def __init__(self, config: GateConfig, *, policy_width: int, evidence_width: int) -> None:
@@ -80,32 +75,13 @@ class TrustGate(nn.Module):
         nn.init.constant_(self.out.bias, math.log(config.open_at / (1 - config.open_at)))
 
     @property
-    def is_calibrated(self) -> bool:
-        return any(bool((norm.weight != 1).any() or (norm.bias != 0).any()) for norm in self._norms())
-
-    @torch.no_grad()
-    def moments(self, state_ND: Tensor, blocks_NKD: Tensor, summary_NE: Tensor) -> Tensor:
-        """What `calibrate` goes by: sums over some blocks, which may be added to those over others."""
-        inputs = (state_ND, blocks_NKD.mean(dim=1), summary_NE)
-        sums = [state_ND.new_full((1,), len(state_ND), dtype=torch.float64)]
-        for norm, seen_NX in zip(self._norms(), inputs, strict=False):
-            plain_NX = F.layer_norm(seen_NX.float(), norm.normalized_shape, eps=norm.eps).double()
-            sums += [plain_NX.sum(dim=0), plain_NX.square().sum(dim=0)]
-        return torch.cat(sums)
-
-    @torch.no_grad()
-    def calibrate(self, moments: Tensor) -> None:
-        """From here on, every coordinate of what is seen has a mean of zero and a spread of one over those blocks."""
-        num, rest = moments[0], moments[1:]
-        for norm in self._norms():
-            width = norm.weight.numel()
-            mean, square, rest = rest[:width] / num, rest[width : 2 * width] / num, rest[2 * width :]
-            spread = (square - mean.square()).clamp(min=0).sqrt().clamp(min=_LEAST_SPREAD)
-            norm.weight.copy_(1 / spread)
-            norm.bias.copy_(-mean / spread)
-
-    def _norms(self) -> list[nn.LayerNorm]:
+    def norms(self) -> list[nn.LayerNorm]:
+        """Of what it sees."""
         return [self.norm_state, self.norm_block, *([self.norm_evidence] if self.config.sees_evidence else [])]
+
+    def seen(self, state_ND: Tensor, blocks_NKD: Tensor, summary_NE: Tensor) -> list[Tensor]:
+        """What goes into each of its norms."""
+        return [state_ND, blocks_NKD.mean(dim=1), *([summary_NE] if self.config.sees_evidence else [])]
 
     def logits(self, state_ND: Tensor, blocks_NKD: Tensor, summary_NE: Tensor) -> Tensor:
         """Trust before the sigmoid, (N,). Detach `blocks_NKD` for a loss that must not reshape the blocks.

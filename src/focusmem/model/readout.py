@@ -38,13 +38,21 @@ class Readout(nn.Module):
         nn.init.zeros_(self.out.weight)
         nn.init.zeros_(self.out.bias)
 
-    def forward(self, state_ND: Tensor, item_NE: Tensor, role_ND: Tensor) -> Tensor:
-        """Query residuals (N, K, H) from the pooled context, the pooled evidence and the role vector."""
+    @property
+    def norms(self) -> list[nn.LayerNorm]:
+        """Of what it sees; to be calibrated before it learns (`model/calibration.py`)."""
+        return [self.norm]
+
+    def seen(self, state_ND: Tensor, item_NE: Tensor, role_ND: Tensor) -> Tensor:
+        """What goes into its norm, (N, H): the pooled context, the pooled evidence and the role vector."""
         dtype = self.hidden.weight.dtype
         # Embeddings and final hidden states differ in scale by orders of magnitude; without this one swamps the other.
         state, item = _unit_rms(state_ND).to(dtype), _unit_rms(item_NE).to(dtype)
-        joined_NH = self.norm(self.from_state(state) + self.from_item(item) + self.from_role(role_ND.to(dtype)))
-        residual = self.out(F.gelu(self.hidden(joined_NH)))
+        return self.from_state(state) + self.from_item(item) + self.from_role(role_ND.to(dtype))  # type: ignore[no-any-return]
+
+    def forward(self, state_ND: Tensor, item_NE: Tensor, role_ND: Tensor) -> Tensor:
+        """Query residuals (N, K, H)."""
+        residual = self.out(F.gelu(self.hidden(self.norm(self.seen(state_ND, item_NE, role_ND)))))
         return residual.unflatten(-1, (self.num_tokens, -1))  # type: ignore[no-any-return]
 
 

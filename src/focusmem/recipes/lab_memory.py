@@ -72,7 +72,7 @@ _CONTENT = StageAConfig(content_weight=0.05)
 loss per token is a twentieth of that of a description, and 0.25 would leave actions a seventh of each step."""
 _ACTION_ONLY = StageAConfig(content_weight=0.0)
 _READOUT = StageBConfig(is_gated=False)
-_FULL = StageBConfig(gate_weight=0.001, keeping="measured", num_foreign=4, order_weight=0.02)
+_FULL = StageBConfig(gate_weight=0.001, keeping="measured", num_foreign=12, order_weight=0.02)
 """Of the paper's 0.05 for the gate, a fiftieth: an action has some 24 tokens here, of which few are in doubt, so that a
 trajectory is worth little per token, and under a few times this weight a gate that cannot tell trajectories apart yet
 lets none of them pass (docs/experiments.md). And what keeping a block is worth is measured, since its gradient does not

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from focusmem.errors import ConfigError
+from focusmem.model.calibration import calibrate, moments_of
 from focusmem.model.gate import GateConfig, TrustGate
 from focusmem.model.policy import MemoryPolicy
 from focusmem.training.batch import TrainingData
@@ -89,7 +90,8 @@ def probe_auc(
     torch.manual_seed(seed)
     widths = {"policy_width": learnt.state_ND.shape[1], "evidence_width": learnt.summary_NE.shape[1]}
     gate = TrustGate(config or GateConfig(), **widths).to(device)
-    gate.calibrate(gate.moments(learnt.state_ND, learnt.blocks_NKD, learnt.summary_NE))
+    seen = gate.seen(learnt.state_ND, learnt.blocks_NKD, learnt.summary_NE)
+    calibrate(gate.norms, moments_of(gate.norms, seen))
     optimizer = torch.optim.AdamW(gate.parameters(), lr=learning_rate, weight_decay=0.1)
     share = learnt.is_right_N.float().mean()
     weights_N = torch.where(learnt.is_right_N, 0.5 / share, 0.5 / (1 - share))

@@ -13,8 +13,10 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
+from torch.nn import LayerNorm
 
 from focusmem.errors import CheckpointError, ConfigError
+from focusmem.model.calibration import are_calibrated, calibrate, moments_of
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.injection import Place
 from focusmem.model.inputs import Row
@@ -97,26 +99,37 @@ class StageB:
         return asdict(self.config) | {"start_sha256": self.start_sha256}
 
     def surveys(self, policy: MemoryPolicy) -> bool:
-        """A gate that has learnt nothing yet is calibrated."""
-        return self.config.is_gated and not policy.gate.is_calibrated
+        """Readout and gate are calibrated before they learn; those that have learnt stay as they are."""
+        return any(self._fresh(policy))
 
     @torch.no_grad()
     def survey(self, policy: MemoryPolicy, share: Prepared, rows: EmbeddedShare, *, max_tokens: int) -> Tensor:
-        memory = None
-        if rows.items and rows.decisions:
+        compressor, width = policy.compressor, policy.backbone.width
+        state_ND, blocks_NKD = (compressor.role_vectors_RD.new_zeros(0, *shape) for shape in ((width,), (1, width)))
+        summary_NE, roles = state_ND.new_zeros(0, policy.encoder.backbone.width), list[int]()
+        if rows.decisions and share.item_of_use:
             encoded = EncodedShare.of(policy, rows.items, max_tokens=max_tokens)
-            memory, _ = self.remember(policy, share, rows, encoded)
-        if memory is None:
-            like, width = policy.gate.hidden.weight, policy.backbone.width
-            no_summary = like.new_zeros(0, policy.encoder.backbone.width)
-            return policy.gate.moments(like.new_zeros(0, width), like.new_zeros(0, 1, width), no_summary)
-        assert memory.state_ND is not None, "the gate took part, so the state was there"
-        assert memory.summary_NE is not None, "and so was what it sees of the evidence"
-        return policy.gate.moments(memory.state_ND, memory.blocks_NKD, memory.summary_NE)
+            groups, order = encoded.for_uses(share.item_of_use)
+            places = [share.places[use] for use in order]
+            state_BD = policy.state(rows.decisions)
+            blocks_NKD = policy.read(groups, places, state_BD if self.config.is_dynamic else None)
+            summary_NE = torch.cat([group.summary_NE for group in groups])
+            state_ND, roles = state_BD[[place.row for place in places]], [place.role for place in places]
+        shown = policy.readout.seen(state_ND, summary_NE, compressor.role_vectors_RD[roles])
+        of_readout, of_gate = self._fresh(policy)
+        inputs = [shown] if of_readout else []
+        inputs += policy.gate.seen(state_ND, blocks_NKD, summary_NE) if of_gate else []
+        return moments_of([*of_readout, *of_gate], inputs)
 
     def settle(self, policy: MemoryPolicy, totals: Tensor) -> None:
-        if totals[0] > 0:
-            policy.gate.calibrate(totals)
+        of_readout, of_gate = self._fresh(policy)
+        calibrate([*of_readout, *of_gate], totals)
+
+    def _fresh(self, policy: MemoryPolicy) -> tuple[list[LayerNorm], list[LayerNorm]]:
+        """The norms of readout and gate, each where it takes part and is as it was made."""
+        parts = ((policy.readout.norms, self.config.is_dynamic), (policy.gate.norms, self.config.is_gated))
+        of_readout, of_gate = (norms if takes_part and not are_calibrated(norms) else [] for norms, takes_part in parts)
+        return of_readout, of_gate
 
     def losses(
         self,
