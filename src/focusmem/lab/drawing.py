@@ -1,6 +1,6 @@
 """Pictures for batches: named first, then drawn by worker processes while a GPU computes. Episodes likewise."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,6 +27,14 @@ def placeholder(step: RolloutStep) -> Screenshot:
 def pixels_of(world: World, step: RolloutStep) -> npt.NDArray[np.uint8]:
     """What a step saw, as bytes of red, green and blue."""
     return np.asarray(PageSession(world, step.path, scroll=step.scroll, typed=step.typed).image())
+
+
+def all_pixels_of(world: World, steps: Collection[RolloutStep]) -> npt.NDArray[np.uint8]:
+    """The same for many, one after another in one piece: hundreds of pictures are copied once and no more."""
+    drawn_NHWC = np.empty((len(steps), VIEW_HEIGHT, VIEW_WIDTH, 3), dtype=np.uint8)
+    for place, step in enumerate(steps):
+        drawn_NHWC[place] = pixels_of(world, step)
+    return drawn_NHWC
 
 
 def drawn_ahead(data: Dataset[BatchT], num_workers: int, *, num_ahead: int = 2) -> Iterator[BatchT]:

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from focusmem.bank.embedder import EmbedderConfig, Moment, QwenEmbedder
 from focusmem.errors import CheckpointError, ConfigError, StorageError
 from focusmem.files import sha256_hex, whole_folder, write_whole
-from focusmem.lab.drawing import drawn_ahead, pixels_of, placeholder
+from focusmem.lab.drawing import all_pixels_of, drawn_ahead, placeholder
 from focusmem.lab.experts import as_trajectory
 from focusmem.lab.fast_vision import see_named
 from focusmem.lab.rollout import Rollout, RolloutStep, roll_out
@@ -92,7 +92,7 @@ class DrawnRows:
         said: Sequence[str | None] = replies or [None] * len(prompts)
         rows = chat.pack([chat.tokenise(prompt, reply=reply) for prompt, reply in zip(prompts, said, strict=True)])
         digests = tuple(dict.fromkeys(picture.digest for own in rows.pictures for picture in own))
-        pixels = np.stack([pixels_of(world, views[digest]) for digest in digests])
+        pixels = all_pixels_of(world, [views[digest] for digest in digests])
         return cls(rows, digests, torch.from_numpy(pixels))
 
     def pin_memory(self) -> "DrawnRows":

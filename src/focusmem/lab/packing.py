@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from focusmem.lab.characters import NUM_SLOTS, letters_in_view
-from focusmem.lab.drawing import pixels_of
+from focusmem.lab.drawing import all_pixels_of
 from focusmem.lab.rollout import RolloutStep
 from focusmem.lab.scene import VIEW_HEIGHT, VIEW_WIDTH
 from focusmem.lab.world import World
@@ -101,7 +101,7 @@ def pack_examples(world: World, chat: ChatTokenizer, examples: Sequence[Example]
         learnt_M=torch.from_numpy(learnt[targets] - 1),
         row_M=torch.from_numpy(np.searchsorted(starts, targets, side="right") - 1),
         visual_V=torch.from_numpy(np.nonzero(ids == image_token)[0]),
-        pixels_NHWC=_stacked([pixels_of(world, view) for view in pictures], (VIEW_HEIGHT, VIEW_WIDTH, 3)),
+        pixels_NHWC=torch.from_numpy(all_pixels_of(world, pictures)),
         letters_PVS=_stacked(
             [_letters(world, view) for view in islice(pictures, NUM_LETTERED)], (grid[0] * grid[1], NUM_SLOTS)
         ),

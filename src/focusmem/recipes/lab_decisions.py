@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Protocol
 
-import numpy as np
 import torch
 
 from focusmem.agent.prompt import NUM_RECENT
@@ -18,7 +17,7 @@ from focusmem.errors import ConfigError
 from focusmem.evidence import CHUNK_EVENTS, episodic_items, working_items
 from focusmem.lab.answers import QUESTIONS, answer_to
 from focusmem.lab.corpus import Corpus
-from focusmem.lab.drawing import made_side_by_side, pixels_of, placeholder
+from focusmem.lab.drawing import all_pixels_of, made_side_by_side, placeholder
 from focusmem.lab.experts import as_trajectory
 from focusmem.lab.recall import LabBank
 from focusmem.lab.rollout import Rollout, RolloutStep, drawn_kind, sensible_rollout
@@ -192,8 +191,8 @@ class LabDecisions:
             for part in turn.parts
             if isinstance(part, Screenshot)
         }
-        pixels = [pixels_of(self.world, self._views[digest]) for digest in shown]
-        return replace(batch, pixels=Pixels(tuple(shown), torch.from_numpy(np.stack(pixels))))
+        pixels_NHWC = all_pixels_of(self.world, [self._views[digest] for digest in shown])
+        return replace(batch, pixels=Pixels(tuple(shown), torch.from_numpy(pixels_NHWC)))
 
     # What a memory would hold
 

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from focusmem.lab.drawing import drawn_ahead, pixels_of
+from focusmem.lab.drawing import all_pixels_of, drawn_ahead
 from focusmem.lab.fast_vision import see_named
 from focusmem.lab.rollout import RolloutStep
 from focusmem.lab.world import World
@@ -38,7 +37,7 @@ class _Drawn(Dataset[Pixels]):
 
     def __getitem__(self, number: int) -> Pixels:
         some = self.views[number * _VIEWS_AT_ONCE : (number + 1) * _VIEWS_AT_ONCE]
-        pixels = np.stack([pixels_of(self.world, view) for _, view in some])
+        pixels = all_pixels_of(self.world, [view for _, view in some])
         return Pixels(tuple(digest for digest, _ in some), torch.from_numpy(pixels))
 
 
