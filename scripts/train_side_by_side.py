@@ -12,6 +12,7 @@ A plan names lanes, and the memories that each of them trains in turn:
   "three": [{"name": "readout", "variant": "readout", "start": "content", "steps": 400, "rate": 2e-4, "state_layer": 4}]
 }}
 
+`scripts/lab_memories.json` is the plan of the laboratory's own memories; it takes some 20 minutes of an H200.
 `start` is another memory of the plan, or a folder. `until` (minutes since the plan began) ends a training that is late.
 Every other key is that of `Job`. RUN/NAME-memory is what a training has left, RUN/LANE.log what a lane says; the same
 call goes on where it was stopped. On a GPU that several processes share, NVIDIA's MPS lets them compute at once.
@@ -20,6 +21,8 @@ call goes on where it was stopped. On a GPU that several processes share, NVIDIA
 import argparse
 import gc
 import json
+import os
+import pickle
 import subprocess
 import sys
 import time
@@ -45,6 +48,8 @@ from focusmem.training.config import LoopConfig
 
 _POLL_S = 0.5
 _FAILED = "-failed"
+_ROLLOUTS = "rollouts.pickle"
+"""The experts' trajectories of all sites, made once for all lanes."""
 _COMPILED_BY = "full"
 """This variant's two stages need every function that is compiled."""
 
@@ -143,12 +148,15 @@ class Lane:
 
 
 def run_lane(name: str, plan: dict[str, Any], out: Path, device: str, began: float) -> int:
-    policy = load_policy(Weights().policy, device)
     jobs = [Job(**one) for one in plan["lanes"][name]]
-    bank = SplitBank(World(0), "m", num_sites=plan.get("num_sites"))
-    bank.roll_out_all(max(job.workers for job in jobs))
-    lane = Lane(policy, bank, out, began)
-    is_kept_waiting = jobs[0].start is not None and not Path(jobs[0].start).is_dir()
+    first = jobs[0].start
+    is_kept_waiting = first is not None and not Path(first).is_dir()
+    if is_kept_waiting:  # those that need not wait have the machine for themselves until they step
+        while not list(out.glob(f"{first}/stage-*/metrics.jsonl")) and not (out / f"{first}{_FAILED}").exists():
+            time.sleep(_POLL_S)
+    bank = _bank(plan)
+    bank.take(pickle.loads((out / _ROLLOUTS).read_bytes()))
+    lane = Lane(load_policy(Weights().policy, device), bank, out, began)
     if is_kept_waiting and device.startswith("cuda"):
         lane.compile()
     num_failed = 0
@@ -161,6 +169,10 @@ def run_lane(name: str, plan: dict[str, Any], out: Path, device: str, began: flo
             lane.failure(job.name).touch()
             num_failed += 1
     return num_failed
+
+
+def _bank(plan: dict[str, Any]) -> SplitBank:
+    return SplitBank(World(0), "m", num_sites=plan.get("num_sites"))
 
 
 def main() -> int:
@@ -179,6 +191,9 @@ def main() -> int:
     write_whole(given.out / "plan.json", json.dumps(described, indent=2).encode())
     for failure in given.out.glob(f"*{_FAILED}"):
         failure.unlink()
+    if not (given.out / _ROLLOUTS).exists():
+        made = _bank(plan).roll_out_all(os.cpu_count() or 1)
+        write_whole(given.out / _ROLLOUTS, pickle.dumps(made))
     lanes = {}
     for name in described:
         command = [sys.executable, __file__, str(given.plan), "--out", str(given.out), "--device", given.device]
@@ -186,9 +201,19 @@ def main() -> int:
             lanes[name] = subprocess.Popen(
                 [*command, "--lane", name, "--began", str(began)], stdout=log, stderr=subprocess.STDOUT
             )
-    failed = [name for name, lane in lanes.items() if lane.wait() != 0]
-    for name in failed:
-        sys.stderr.write(f"Lane {name} failed; see {given.out / f'{name}.log'}.\n")
+    failed = []
+    while lanes:
+        for name, lane in list(lanes.items()):
+            if lane.poll() is None:
+                continue
+            del lanes[name]
+            if lane.returncode:
+                failed.append(name)
+                sys.stderr.write(f"Lane {name} failed; see {given.out / f'{name}.log'}.\n")
+                for job in described[name]:  # one that was killed could not say so itself
+                    if not (given.out / f"{job['name']}-memory").exists():
+                        (given.out / f"{job['name']}{_FAILED}").touch()
+        time.sleep(_POLL_S)
     return 1 if failed else 0
 
 

@@ -1,3 +1,4 @@
+import itertools
 import random
 import time
 from dataclasses import replace
@@ -59,13 +60,15 @@ def test_a_bank_made_as_it_is_needed_holds_what_one_made_beforehand_holds(world,
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # Python 3.12 minds forking beside threads
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_sites_rolled_out_beforehand_are_the_same(world, bank, num_workers):
-    beforehand = SplitBank(world, "m", num_sites=NUM_SITES)
-    beforehand.roll_out_all(num_workers)
-    for number in range(NUM_SITES):
+    beforehand, handed_on = (SplitBank(world, "m", num_sites=NUM_SITES) for _ in range(2))
+    handed_on.take(beforehand.roll_out_all(num_workers))
+    for own, number in itertools.product((beforehand, handed_on), range(NUM_SITES)):
         places = bank.places_of(f"m-{number}")
-        assert beforehand.places_of(f"m-{number}") == places
-        assert [beforehand.rollout(place) for place in places] == [bank.rollout(place) for place in places]
-        assert [beforehand.trajectory(place) for place in places] == [bank.trajectory(place) for place in places]
+        assert own.places_of(f"m-{number}") == places
+        assert [own.rollout(place) for place in places] == [bank.rollout(place) for place in places]
+        assert [own.trajectory(place) for place in places] == [bank.trajectory(place) for place in places]
+    with pytest.raises(ConfigError, match=f"bank of {NUM_SITES} sites was given the trajectories of 1"):
+        handed_on.take([[]])
 
 
 def test_what_is_found_by_site_does_not_give_the_task_away(world, policy, bank):

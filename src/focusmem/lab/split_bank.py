@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+from focusmem.errors import ConfigError
 from focusmem.lab.drawing import made_side_by_side, placeholder
 from focusmem.lab.experts import VISITS, as_trajectory, site_rollouts
 from focusmem.lab.rollout import Rollout
@@ -27,9 +28,16 @@ class SplitBank:
         self._rollouts: Callable[[int], list[Rollout]] = lru_cache(_SITES_KEPT)(self._roll_out)
         self._trajectory = lru_cache(_SITES_KEPT * _MOST)(self._make_trajectory)
 
-    def roll_out_all(self, num_workers: int) -> None:
+    def roll_out_all(self, num_workers: int) -> list[list[Rollout]]:
         """All sites at once, by worker processes; those that are started later share what was made."""
         made = made_side_by_side(self._roll_out, self.num_sites, num_workers)
+        self.take(made)
+        return made
+
+    def take(self, made: list[list[Rollout]]) -> None:
+        """What another bank of the same sites has rolled out."""
+        if len(made) != self.num_sites:
+            raise ConfigError(f"A bank of {self.num_sites} sites was given the trajectories of {len(made)}.")
         self._rollouts = made.__getitem__
 
     def rollout(self, place: int) -> Rollout:
