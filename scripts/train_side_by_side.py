@@ -12,7 +12,7 @@ A plan names lanes, and the memories that each of them trains in turn:
   "three": [{"name": "readout", "variant": "readout", "start": "content", "steps": 400, "rate": 2e-4, "state_layer": 4}]
 }}
 
-`scripts/lab_memories.json` is the plan of the laboratory's own memories; it takes some 20 minutes of an H200.
+`scripts/lab_memories.json` is the plan of the laboratory's own memories; it ends after 21 minutes at the latest.
 `start` is another memory of the plan, or a folder. `until` (minutes since the plan began) ends a training that is late.
 Every other key is that of `Job`. RUN/NAME-memory is what a training has left, RUN/LANE.log what a lane says; the same
 call goes on where it was stopped. On a GPU that several processes share, NVIDIA's MPS lets them compute at once.
@@ -137,7 +137,7 @@ class Lane:
                 self.out / job.name if job.name != "warm" else self.out / f"warm-{time.time_ns()}",
                 training,
                 stream=StreamConfig(num_episodes=job.episodes, num_drills=job.drills),
-                decisions=LabDecisionsConfig(seed=job.seed, num_sites=self.bank.num_sites),
+                decisions=LabDecisionsConfig(seed=job.seed),
                 start=None if job.start is None else Path(job.start),
                 bank=self.bank,
             )

@@ -8,7 +8,7 @@ import torch
 
 from focusmem.errors import CheckpointError, ConfigError
 from focusmem.model.backbone import Backbone
-from focusmem.model.calibration import are_calibrated
+from focusmem.model.calibration import are_calibrated, calibrate, moments_of
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.gate import GateConfig
 from focusmem.model.injection import Place
@@ -82,23 +82,25 @@ def test_what_begins_to_learn_is_calibrated_by_the_first_batch_and_once(config, 
 
     def surveyed(batch, num_shares=1):
         shares = Preparer(policy, stage.needs).shares(batch, range(num_shares), num_shares)
-        return [stage.survey(policy, share, embed(policy, share), max_tokens=65_536) for share in shares]
+        norms, rows = stage.fresh_norms(policy), [embed(policy, share) for share in shares]
+        inputs = [stage.norm_inputs(policy, *one, max_tokens=65_536) for one in zip(shares, rows, strict=True)]
+        return [moments_of(norms, one) for one in inputs]
 
     no_uses = tuple(replace(one, uses=()) for one in make_batch().decisions)
     [nothing] = surveyed(replace(make_batch(), decisions=no_uses))
-    stage.settle(policy, nothing)
-    assert stage.surveys(policy), "nothing was seen"
+    calibrate(stage.fresh_norms(policy), nothing)
+    assert stage.fresh_norms(policy), "nothing was seen"
     [whole] = surveyed(make_batch())
     torch.testing.assert_close(sum(surveyed(make_batch(), 2)), whole, rtol=1e-4, atol=1e-4)
-    stage.settle(policy, whole)
+    calibrate(stage.fresh_norms(policy), whole)
     assert are_calibrated(policy.readout.norms) == config.is_dynamic
     assert are_calibrated(policy.gate.norms) == config.is_gated
-    assert not stage.surveys(policy)
+    assert not stage.fresh_norms(policy)
     fresh = make_memory_policy(is_trained=False)
     start = train_stage_a(fresh, make_data(1), tmp_path / "a", loop=make_loop()).memory
-    assert stage.surveys(fresh)
+    assert stage.fresh_norms(fresh)
     train_stage_b(fresh, make_data(1), tmp_path / "b", start=start, stage=config, loop=make_loop())
-    assert not stage.surveys(fresh)
+    assert not stage.fresh_norms(fresh)
 
 
 def test_labels_reach_blocks_where_they_may():

@@ -176,7 +176,8 @@ def train_on_stream(
     """Train a variant on episodes that never come again. Nothing is prepared: trajectories are found by their site,
     and the world answers for the teacher, whose states are worked out in each step.
 
-    Who trains several variants makes the bank once and gives it to each.
+    Who trains several variants makes the bank once and gives it to each; its world, split and sites are then those
+    that are learnt from.
     """
     stream = stream or StreamConfig()
     questions = Questions(TEACHER.prompts) if _has_lessons(name, start) else None
@@ -185,6 +186,8 @@ def train_on_stream(
         bank = SplitBank(World(world_seed), needed.split, num_sites=needed.num_sites)
         if training.stage_a.num_workers:
             bank.roll_out_all(training.stage_a.num_workers)
+    else:
+        needed = replace(needed, split=bank.split, num_sites=bank.num_sites)
 
     def data(own: LabDecisionsConfig, told: Questions | None) -> LabStream:
         return LabStream(LabDecisions(bank.world, policy.chat, bank, SiteFirst(bank), own, told=told), stream)

@@ -1,9 +1,10 @@
 """How well right blocks can be told from misleading ones at all: a fresh gate, taught with labels on frozen blocks.
 
 The trained gate of a memory gets no label for ordinary blocks; a memory without one has no gate to ask. A probe asks
-the same of all of them: is it still in the blocks which decision they belong to?
+the same of all of them: is it still in what a gate sees which decision a block belongs to? It sees what the memory's
+gate would: the block, and with `GateConfig.sees_evidence` the mean of the item's hidden states.
 
-Shapes: N blocks, K memory tokens, D policy width.
+Shapes: N blocks, K memory tokens, D policy width, E evidence width.
 """
 
 from collections.abc import Mapping, Sequence

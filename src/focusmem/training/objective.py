@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from focusmem.errors import ConfigError
+from focusmem.model.calibration import moments_of
 from focusmem.model.policy import MemoryPolicy
 from focusmem.training.config import LoopConfig
 from focusmem.training.pathway import Look, embed
@@ -37,12 +38,13 @@ class Objective(nn.Module):
             total = total + losses.sums[name] * scales[name]
         return total, losses
 
-    def survey(self, share: Prepared) -> Tensor:
-        """What the stage wants to know of a share of the first batch before it learns from it."""
+    def norm_moments(self, share: Prepared) -> Tensor:
+        """What the stage's fresh norms are calibrated by, of a share of the first batch."""
         policy, stage, config, look = self._held
         rows = embed(policy, share, look)
         with self._precision():
-            return stage.survey(policy, share, rows, max_tokens=config.max_group_tokens)
+            inputs = stage.norm_inputs(policy, share, rows, max_tokens=config.max_group_tokens)
+        return moments_of(stage.fresh_norms(policy), inputs)
 
     def _precision(self) -> torch.autocast:
         policy, _, config, _ = self._held

@@ -6,6 +6,7 @@ from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import LayerNorm
 
 from focusmem.model.policy import MemoryPolicy
 from focusmem.training.pathway import EmbeddedShare
@@ -60,16 +61,14 @@ class Stage(Protocol):
         """Its config as plain values, to be stored with the run and compared when it goes on."""
         ...
 
-    def surveys(self, policy: MemoryPolicy) -> bool:
-        """Whether something is to be set by the first batch, before the first step."""
+    def fresh_norms(self, policy: MemoryPolicy) -> list[LayerNorm]:
+        """Norms of parts that have learnt nothing yet, to be calibrated by the first batch before the first step."""
         ...
 
-    def survey(self, policy: MemoryPolicy, share: Prepared, rows: EmbeddedShare, *, max_tokens: int) -> Tensor:
-        """Sums over a share of it that tell how."""
-        ...
-
-    def settle(self, policy: MemoryPolicy, totals: Tensor) -> None:
-        """Set it, by the sums over all shares."""
+    def norm_inputs(
+        self, policy: MemoryPolicy, share: Prepared, rows: EmbeddedShare, *, max_tokens: int
+    ) -> list[Tensor]:
+        """What goes into each of them, for a share of that batch."""
         ...
 
     def losses(

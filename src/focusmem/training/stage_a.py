@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import torch
+from torch.nn import LayerNorm
 
 from focusmem.errors import CheckpointError, ConfigError
 from focusmem.model.checkpoint import Checkpoint
@@ -83,14 +84,13 @@ class StageA:
     def settings(self) -> dict[str, Any]:
         return asdict(self.config) | {"start_sha256": self.start_sha256}
 
-    def surveys(self, policy: MemoryPolicy) -> bool:
-        return False
+    def fresh_norms(self, policy: MemoryPolicy) -> list[LayerNorm]:
+        return []
 
-    def survey(self, policy: MemoryPolicy, share: Prepared, rows: EmbeddedShare, *, max_tokens: int) -> torch.Tensor:
-        raise NotImplementedError
-
-    def settle(self, policy: MemoryPolicy, totals: torch.Tensor) -> None:
-        raise NotImplementedError
+    def norm_inputs(
+        self, policy: MemoryPolicy, share: Prepared, rows: EmbeddedShare, *, max_tokens: int
+    ) -> list[torch.Tensor]:
+        return []
 
     def losses(
         self,

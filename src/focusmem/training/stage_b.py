@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import LayerNorm
 
 from focusmem.errors import CheckpointError, ConfigError
-from focusmem.model.calibration import are_calibrated, calibrate, moments_of
+from focusmem.model.calibration import are_calibrated
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.injection import Place
 from focusmem.model.inputs import Row
@@ -98,12 +98,14 @@ class StageB:
     def settings(self) -> dict[str, Any]:
         return asdict(self.config) | {"start_sha256": self.start_sha256}
 
-    def surveys(self, policy: MemoryPolicy) -> bool:
-        """Readout and gate are calibrated before they learn; those that have learnt stay as they are."""
-        return any(self._fresh(policy))
+    def fresh_norms(self, policy: MemoryPolicy) -> list[LayerNorm]:
+        """Those of readout and gate, each where it takes part and has learnt nothing yet."""
+        return [norm for norms in self._fresh(policy) for norm in norms]
 
     @torch.no_grad()
-    def survey(self, policy: MemoryPolicy, share: Prepared, rows: EmbeddedShare, *, max_tokens: int) -> Tensor:
+    def norm_inputs(
+        self, policy: MemoryPolicy, share: Prepared, rows: EmbeddedShare, *, max_tokens: int
+    ) -> list[Tensor]:
         compressor, width = policy.compressor, policy.backbone.width
         state_ND, blocks_NKD = (compressor.role_vectors_RD.new_zeros(0, *shape) for shape in ((width,), (1, width)))
         summary_NE, roles = state_ND.new_zeros(0, policy.encoder.backbone.width), list[int]()
@@ -118,15 +120,9 @@ class StageB:
         shown = policy.readout.seen(state_ND, summary_NE, compressor.role_vectors_RD[roles])
         of_readout, of_gate = self._fresh(policy)
         inputs = [shown] if of_readout else []
-        inputs += policy.gate.seen(state_ND, blocks_NKD, summary_NE) if of_gate else []
-        return moments_of([*of_readout, *of_gate], inputs)
-
-    def settle(self, policy: MemoryPolicy, totals: Tensor) -> None:
-        of_readout, of_gate = self._fresh(policy)
-        calibrate([*of_readout, *of_gate], totals)
+        return inputs + (policy.gate.seen(state_ND, blocks_NKD, summary_NE) if of_gate else [])
 
     def _fresh(self, policy: MemoryPolicy) -> tuple[list[LayerNorm], list[LayerNorm]]:
-        """The norms of readout and gate, each where it takes part and is as it was made."""
         parts = ((policy.readout.norms, self.config.is_dynamic), (policy.gate.norms, self.config.is_gated))
         of_readout, of_gate = (norms if takes_part and not are_calibrated(norms) else [] for norms, takes_part in parts)
         return of_readout, of_gate

@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from focusmem.errors import CheckpointError, TrainingError
 from focusmem.files import remove_folder, write_whole
+from focusmem.model.calibration import calibrate
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.config import config_to_dict, flattened
 from focusmem.model.policy import MemoryPolicy
@@ -106,8 +107,8 @@ class TrainingRun:
 
     def learn(self, shares: Sequence[Prepared], waited_s: float, *, is_late: bool) -> StepReport:
         """Move the weights once. Numbers that are none stop the run before that."""
-        if self.step == 0 and self.stage.surveys(self.policy):
-            self._settle(shares)
+        if self.step == 0:
+            self._calibrate(shares)
         counts = self._counts(shares)
         divisors = {name: 1.0 if name in self.stage.undivided else max(1.0, num) for name, num in counts.items()}
         self.optimizer.zero_grad(set_to_none=True)
@@ -130,13 +131,16 @@ class TrainingRun:
         self.is_late = num_late > 0
         return StepReport(self.step, losses, gradient_norm, rate, Passage(*kept), num_tokens, waited_s)
 
-    def _settle(self, shares: Sequence[Prepared]) -> None:
-        """Before the first step, set what the stage sets by the first batch."""
+    def _calibrate(self, shares: Sequence[Prepared]) -> None:
+        """Set the norms of what begins to learn by the first batch, in all processes alike."""
+        norms = self.stage.fresh_norms(self.policy)
+        if not norms:
+            return
         sums = []
         for number, share in enumerate(shares):
             self._generator(number)  # for dropout
-            sums.append(self.objective.survey(share))
-        self.stage.settle(self.policy, self.team.total(torch.stack(sums).sum(dim=0)))
+            sums.append(self.objective.norm_moments(share))
+        calibrate(norms, self.team.total(torch.stack(sums).sum(dim=0)))
 
     def _counts(self, shares: Sequence[Prepared]) -> dict[str, float]:
         """Tokens, or blocks, that each loss is a sum over, in all processes together."""
