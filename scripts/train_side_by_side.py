@@ -40,10 +40,12 @@ from focusmem.lab.shipped import Weights
 from focusmem.lab.split_bank import SplitBank
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
+from focusmem.model.checkpoint import Checkpoint
 from focusmem.recipes.lab_decisions import LabDecisionsConfig
 from focusmem.recipes.lab_experiment import train_on_stream
 from focusmem.recipes.lab_memory import LabTraining
-from focusmem.recipes.lab_stream import StreamConfig
+from focusmem.recipes.lab_memory_drills import Drills
+from focusmem.recipes.lab_stream import COURSE, StreamConfig
 from focusmem.training.config import LoopConfig
 
 _POLL_S = 0.5
@@ -65,6 +67,8 @@ class Job:
     until: float | None = None
     episodes: int = 6
     drills: int = 32
+    has_course: bool = False
+    """Whether short drills come first, from easy to hard."""
     workers: int = 4
     warmup: float = 0.05
     seed: int = 0
@@ -106,12 +110,13 @@ class Lane:
                 if self.failure(job.start).exists():
                     raise TrainingError(f"{job.name} was to begin with {job.start}, which failed.")
                 time.sleep(_POLL_S)
-            job = replace(job, start=str(self.memory(job.start)))
         self.say(f"{job.name} begins")
-        finished = self.train(job)
+        is_folder = job.start is None or Path(job.start).is_dir()
+        finished = self.train(job if is_folder else replace(job, start=str(self.memory(job.start or ""))))
         stages = sorted((self.out / job.name).glob("stage-*/unfinished"))
         left = finished or (stages[-1] if stages else None)
         if left is not None:
+            Checkpoint.open(left).with_notes({"variant": job.variant, "job": asdict(job)})
             self.memory(job.name).symlink_to(left.resolve())
         self.say(f"{job.name} ended{'' if finished else ', unfinished'}: {left}")
 
@@ -136,7 +141,11 @@ class Lane:
                 job.variant,
                 self.out / job.name if job.name != "warm" else self.out / f"warm-{time.time_ns()}",
                 training,
-                stream=StreamConfig(num_episodes=job.episodes, num_drills=job.drills),
+                stream=StreamConfig(
+                    num_episodes=job.episodes,
+                    drills=Drills(num_numbers=job.drills, num_ways=job.drills),
+                    course=COURSE if job.has_course else (),
+                ),
                 decisions=LabDecisionsConfig(seed=job.seed),
                 start=None if job.start is None else Path(job.start),
                 bank=self.bank,

@@ -1,5 +1,6 @@
 import itertools
 import random
+import re
 import time
 from dataclasses import replace
 
@@ -21,9 +22,10 @@ from focusmem.model.checkpoint import Checkpoint
 from focusmem.recipes.lab_decisions import LabDecisions, LabDecisionsConfig, SiteFirst
 from focusmem.recipes.lab_experiment import train_on_stream
 from focusmem.recipes.lab_memory import TEACHER, LabTraining, variant
-from focusmem.recipes.lab_memory_drills import from_history, value_view, way_drills
-from focusmem.recipes.lab_stream import LabStream, StreamConfig, useful_decisions, useful_ways
+from focusmem.recipes.lab_memory_drills import IN_WORDS, Drills, from_history, value_view, way_drills
+from focusmem.recipes.lab_stream import COURSE, LabStream, Phase, StreamConfig, useful_decisions, useful_ways
 from focusmem.schemas import Screenshot, parse_action
+from focusmem.training.batch import TrainingBatch
 from focusmem.training.config import LoopConfig
 from focusmem.training.metrics import read_metrics
 from focusmem.training.questions import DESCRIBE, SUBTYPES, Questions, problem_with
@@ -155,7 +157,8 @@ def test_drills_bring_no_lessons(world, policy, bank):
     config = StreamConfig(num_episodes=1, num_decisions=2, num_batches=1)
     told, silent = (source(world, policy, bank, told=one) for one in (Questions(TEACHER.prompts), None))
     alone, drilled, plain = (
-        LabStream(own, replace(config, num_drills=num)).batch(0) for own, num in ((told, 0), (told, 12), (silent, 12))
+        LabStream(own, replace(config, drills=Drills(num_numbers=num, num_ways=num))).batch(0)
+        for own, num in ((told, 0), (told, 12), (silent, 12))
     )
     assert {item.item_id for item in drilled.items if item.lesson} == {
         item.item_id for item in alone.items if item.lesson
@@ -273,7 +276,8 @@ def test_a_value_is_seen_where_it_stands(world):
 
 def test_drills_ask_for_what_was_told_or_seen_and_come_besides(world, policy, bank):
     data = source(world, policy, bank)
-    configs = [StreamConfig(num_episodes=1, num_drills=num, num_batches=9) for num in (0, 48, 48)]
+    drills = [Drills(num_numbers=num, num_ways=num) for num in (0, 48, 48)]
+    configs = [StreamConfig(num_episodes=1, drills=own, num_batches=9) for own in drills]
     plain, drilled, again = (LabStream(data, config) for config in configs)
     assert plain.digest != drilled.digest
     [one, batch] = [stream.batch(3) for stream in (plain, drilled)]
@@ -299,8 +303,52 @@ def test_drills_ask_for_what_was_told_or_seen_and_come_besides(world, policy, ba
         kinds.add((len(items) if len(pictures) < 2 else "history", min(len(pictures), 2), second in told, is_agents))
     told_kinds = {(1, 0, True, False), (2, 0, True, False), (1, 0, False, False)}
     assert kinds == told_kinds | {(1, 1, False, False), ("history", 2, False, False), ("history", 2, False, True)}
-    with pytest.raises(ConfigError, match="num_drills is -1"):
-        StreamConfig(num_drills=-1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"num_numbers": -1}, "num_numbers is -1"),
+        ({"num_ways": -1}, "num_ways is -1"),
+        ({"how": ()}, "how is ()"),
+        ({"how": ("heard",)}, "choose some of"),
+        ({"raw_share": 1.1}, "raw_share is 1.1"),
+    ],
+)
+def test_drills_that_cannot_be_are_refused(wrong, told):
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        Drills(**wrong)
+
+
+def test_a_course_comes_first_and_then_what_comes_without_it(world, policy, bank):
+    data = source(world, policy, bank)
+    words = Drills(num_numbers=4, num_ways=3, how=("the first",), raw_share=0.0)
+    views = Drills(num_numbers=2, num_ways=1, how=("seen",), raw_share=1.0)
+    course = (Phase(num_batches=2, drills=words, num_episodes=0), Phase(num_batches=1, drills=views))
+    plain = StreamConfig(num_episodes=2, drills=Drills(num_ways=2), num_batches=9)
+    whole = LabStream(data, replace(plain, course=course))
+    assert whole.digest != LabStream(data, plain).digest
+    for number in (0, 1):
+        batch = whole.batch(number)
+        assert len(batch.decisions) == 7
+        assert not shown(batch)
+        assert whole.episodes(number) == []
+    assert batch.decisions != whole.batch(0).decisions
+    batch = whole.batch(2)
+    assert len(batch.decisions) > 3
+    assert all(shown(TrainingBatch(items=(item,))) for item in batch.items if item.role == "episodic")
+    for number in (3, 4):
+        assert whole.batch(number).decisions == LabStream(data, plain).batch(number).decisions
+    with pytest.raises(ConfigError, match="3 episodes each does not fit a stream of 2"):
+        replace(plain, course=(Phase(num_batches=1, drills=words, num_episodes=3),))
+
+
+def test_the_shipped_course_goes_from_words_to_views():
+    hows = [set(phase.drills.how) for phase in COURSE]
+    assert hows[0] == set(IN_WORDS)
+    assert "as it is" not in set.union(*hows)
+    shares = [phase.drills.raw_share for phase in COURSE]
+    assert shares == sorted(shares)
 
 
 def test_a_chunk_of_history_shows_the_value_that_is_asked_for(world, policy, bank):

@@ -148,6 +148,14 @@ def train(
     drills: Annotated[
         int, typer.Option(help="Without --prepared: comparisons besides, and as many decisions about ways, per step.")
     ] = 32,
+    course: Annotated[
+        bool | None,
+        typer.Option(
+            "--course/--no-course",
+            help="Without --prepared: begin with short drills alone, from easy to hard; unless told, where there is no "
+            "--start.",
+        ),
+    ] = None,
     steps: Annotated[int, typer.Option(help="Steps of stage A.")] = 2000,
     more_steps: Annotated[int, typer.Option(help="Steps of stage B.")] = 1000,
     rate: Annotated[float, typer.Option(help="Learning rate of stage A; half of it in stage B.")] = 2e-4,
@@ -179,7 +187,8 @@ def train(
     from focusmem.recipes.lab_experiment import train as train_on_prepared
     from focusmem.recipes.lab_experiment import train_on_stream
     from focusmem.recipes.lab_memory import LabTraining
-    from focusmem.recipes.lab_stream import StreamConfig
+    from focusmem.recipes.lab_memory_drills import Drills
+    from focusmem.recipes.lab_stream import COURSE, StreamConfig
     from focusmem.training.config import LoopConfig
 
     is_on_gpu = device.startswith("cuda")
@@ -198,7 +207,12 @@ def train(
     )
     backbone = load_policy(policy, device)
     if prepared is None:
-        stream = StreamConfig(num_episodes=episodes, num_drills=drills)
+        is_fresh = start is None if course is None else course
+        stream = StreamConfig(
+            num_episodes=episodes,
+            drills=Drills(num_numbers=drills, num_ways=drills),
+            course=COURSE if is_fresh else (),
+        )
         decisions = LabDecisionsConfig(seed=seed)
         memory = train_on_stream(backbone, variant, out, training, stream=stream, decisions=decisions, start=start)
     else:

@@ -189,13 +189,14 @@ def train_on_stream(
     else:
         needed = replace(needed, split=bank.split, num_sites=bank.num_sites)
 
-    def data(own: LabDecisionsConfig, told: Questions | None) -> LabStream:
-        return LabStream(LabDecisions(bank.world, policy.chat, bank, SiteFirst(bank), own, told=told), stream)
+    def source(own: LabDecisionsConfig, told: Questions | None) -> LabDecisions:
+        return LabDecisions(bank.world, policy.chat, bank, SiteFirst(bank), own, told=told)
 
-    data_a = data(replace(needed, negative_share=0.0), questions)
+    data_a = LabStream(source(replace(needed, negative_share=0.0), questions), stream)
     misled = needed.negative_share if variant(name).is_gated else 0.0
-    # Another seed, so that the second stage sees new episodes as well.
-    data_b = data(replace(needed, negative_share=misled, seed=derive_seed(needed.seed, "stage B")), None)
+    # Another seed, so that the second stage sees new episodes as well; what a course teaches was learnt in the first.
+    later = replace(needed, negative_share=misled, seed=derive_seed(needed.seed, "stage B"))
+    data_b = LabStream(source(later, None), replace(stream, course=()))
     return train_variant(name, policy, data_a, data_b, folder, training, start=start)
 
 

@@ -9,6 +9,7 @@ remember, or, shorter and sooner learnt, notes in words.
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 from focusmem.agent.prompt import NUM_RECENT
@@ -33,32 +34,53 @@ LEARNT_SOON = frozenset({"query", "edition"})
 """Ways that memory learnt to go by long before it learnt others (docs/experiments.md)."""
 _ONE_OF_A_SITE = frozenset({"dialog", "picture", "menu", "offer"})
 """Ways of which a site has one: to know it is enough. Which section a fact stands in must be found among several."""
-_RAW_SHARE = 0.5
-"""Of drills about ways, how many show the whole trajectory."""
 _MOST_DRAWN = 100
 """Trajectories that are drawn for each of them at most; seven in ten serve."""
 _TRIES = 4
 """Comparisons of a site that are tried until an expert's episode is worth telling; else the drill is told in words."""
-_HOW = (
-    *("together", "apart", "the first"),
-    *("seen",) * 2,
-    *("in a chunk",) * 3,
-    *("as it is",) * 5,
-)
+IN_WORDS = ("together", "apart", "the first")
+HOW = (*IN_WORDS, *("seen",) * 2, *("in a chunk",) * 3, *("as it is",) * 5)
 """How the first value is known: from words about both, or about each (from there on the prompt tells the second); from
-a view; from the chunk of history that shows it; and, prompted as the agent is, from all of the history."""
+a view; from the chunk of history that shows it; and, prompted as the agent is, from all of the history. As often as it
+stands here."""
 
 
-def number_drills(source: LabDecisions, seed: int, number: int, num: int) -> TrainingBatch:
+@dataclass(frozen=True, kw_only=True)
+class Drills:
+    """Those of one batch."""
+
+    num_numbers: int = 0
+    num_ways: int = 0
+    how: tuple[str, ...] = HOW
+    """Of numbers."""
+    raw_share: float = 0.5
+    """Of ways, how many show the whole trajectory."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_numbers", "num_ways"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"Drills.{name} is {getattr(self, name)}; it must not be negative.")
+        if not self.how or set(self.how) - set(HOW):
+            raise ConfigError(f"Drills.how is {self.how}; choose some of {sorted(set(HOW))}.")
+        if not 0 <= self.raw_share <= 1:
+            raise ConfigError(f"Drills.raw_share is {self.raw_share}; it must be in [0, 1].")
+
+    def batch(self, source: LabDecisions, seed: int, number: int) -> TrainingBatch:
+        """On the source's sites; others for every number."""
+        drawn = number_drills(source, seed, number, self.num_numbers, self.how)
+        return TrainingBatch.merged([drawn, way_drills(source, seed, number, self.num_ways, self.raw_share)])
+
+
+def number_drills(source: LabDecisions, seed: int, number: int, num: int, how: Sequence[str] = HOW) -> TrainingBatch:
     """So many comparisons, on the source's sites; others for every number."""
     own = source.config
     rng = random.Random(derive_seed(seed, "memory drills", own.split, own.seed, number))
     sites = [f"{own.split}-{rng.randrange(own.num_sites or NUM_SITES[own.split])}" for _ in range(num)]
-    return TrainingBatch.merged(_drill(source, site_id, rng) for site_id in sites)
+    return TrainingBatch.merged(_drill(source, site_id, rng.choice(how), rng) for site_id in sites)
 
 
-def _drill(source: LabDecisions, site_id: str, rng: random.Random) -> TrainingBatch:
-    how, task = rng.choice(_HOW), _comparison(source, site_id, rng)
+def _drill(source: LabDecisions, site_id: str, how: str, rng: random.Random) -> TrainingBatch:
+    task = _comparison(source, site_id, rng)
     if how in ("in a chunk", "as it is"):
         for _ in range(_TRIES):
             drill = from_history(source, task, is_whole=how == "as it is")
@@ -134,18 +156,18 @@ def _shows_first(world: World, task: LabTask, step: RolloutStep) -> bool:
     return is_there and FACT_NAMES[task.fact or ""].lower() in facts_seen(world, step)
 
 
-def way_drills(source: LabDecisions, seed: int, number: int, num: int) -> TrainingBatch:
+def way_drills(source: LabDecisions, seed: int, number: int, num: int, raw_share: float = 0.5) -> TrainingBatch:
     """So many decisions that go by a way of their site, on sites that somebody has visited; others for every number."""
     own = source.config
     rng = random.Random(derive_seed(seed, "way drills", own.split, own.seed, number))
-    drawn = (_way_drill(source, source.bank.any_place(rng), rng) for _ in range(_MOST_DRAWN * num))
+    drawn = (_way_drill(source, source.bank.any_place(rng), raw_share, rng) for _ in range(_MOST_DRAWN * num))
     made = list(islice((drill for drill in drawn if drill is not None), num))
     if len(made) < num:
         raise ConfigError(f"The experts' trajectories on the sites of split '{own.split}' show too few ways to drill.")
     return TrainingBatch.merged(made)
 
 
-def _way_drill(source: LabDecisions, place: int, rng: random.Random) -> TrainingBatch | None:
+def _way_drill(source: LabDecisions, place: int, raw_share: float, rng: random.Random) -> TrainingBatch | None:
     """A decision that goes by a way which the trajectory at this place shows, as if the episode began with it; and the
     trajectory to remember, or notes about it. None where a task drawn by chance has none."""
     world, shown = source.world, source.bank.rollout(place)
@@ -160,7 +182,7 @@ def _way_drill(source: LabDecisions, place: int, rng: random.Random) -> Training
     if not found:
         return None
     step = rollout.steps[rng.choice([at for at in found if by_way[at] - _ONE_OF_A_SITE] or found)]
-    if rng.random() < _RAW_SHARE:
+    if rng.random() < raw_share:
         [evidence] = episodic_items([(source.bank.trajectory(place), 1.0)])
         item = source.training_item(evidence, shown)
         source.note_views(shown.steps)

@@ -4,7 +4,7 @@ A memory that sees the same few hundred sites for hours learns them by heart ins
 """
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from focusmem.errors import ConfigError
@@ -13,12 +13,34 @@ from focusmem.lab.rollout import Rollout
 from focusmem.lab.tasks import COMPARISONS
 from focusmem.lab.ways import followed_ways, shown_ways
 from focusmem.recipes.lab_decisions import LabDecisions
-from focusmem.recipes.lab_memory_drills import LEARNT_SOON, number_drills, way_drills
+from focusmem.recipes.lab_memory_drills import IN_WORDS, LEARNT_SOON, Drills
 from focusmem.seeds import derive_seed
 from focusmem.training.batch import TrainingBatch
 
 _ANSWER = "answer"
 """Of a comparison."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """So many batches with few episodes and many drills of one kind, which are short and soon learnt."""
+
+    num_batches: int
+    drills: Drills
+    num_episodes: int = 1
+
+
+_TOLD = Drills(num_numbers=128, num_ways=96, how=IN_WORDS, raw_share=0.0)
+_SEEN = Drills(num_numbers=160, num_ways=48, how=("the first", *("seen",) * 4), raw_share=0.3)
+_FOUND = Drills(num_numbers=80, num_ways=48, how=("seen", *("in a chunk",) * 3), raw_share=0.6)
+COURSE = (
+    Phase(num_batches=200, drills=_TOLD),
+    Phase(num_batches=400, drills=_SEEN),
+    Phase(num_batches=300, drills=_FOUND),
+)
+"""From words to views and from one view to several, before whole episodes: an answer that was told in words is asked
+for with 80 tokens, one that was seen in an episode with 2,200, and a memory that has nothing yet learns as much from
+either."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +53,10 @@ class StreamConfig:
     """Episodes that are looked at for each place in a batch: the first is taken that has a decision which memory can
     help with and which is hard to learn, or else one that it can help with at all. The last place of a batch takes the
     first it gets: a memory must also do no harm."""
-    num_drills: int = 0
-    """Comparisons that a batch brings besides, and as many decisions that go by a site's ways, both from easy to hard;
-    see `lab_memory_drills`."""
+    drills: Drills = field(default_factory=Drills)
+    """What a batch brings besides."""
+    course: tuple[Phase, ...] = ()
+    """What comes first."""
     num_batches: int = 100_000
     seed: int = 0
 
@@ -46,8 +69,20 @@ class StreamConfig:
         for name in ("num_episodes", "num_decisions", "num_tries", "num_batches"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"StreamConfig.{name} is {getattr(self, name)}; it must be at least 1.")
-        if self.num_drills < 0:
-            raise ConfigError(f"StreamConfig.num_drills is {self.num_drills}; it must not be negative.")
+        for phase in self.course:
+            if not 0 <= phase.num_episodes <= self.num_episodes or phase.num_batches < 1:
+                raise ConfigError(
+                    f"A phase of {phase.num_batches} batches with {phase.num_episodes} episodes each does not fit a "
+                    f"stream of {self.num_episodes} episodes per batch."
+                )
+
+    def at(self, number: int) -> tuple[int, Drills]:
+        """How many episodes a batch brings, and which drills."""
+        for phase in self.course:
+            if number < phase.num_batches:
+                return phase.num_episodes, phase.drills
+            number -= phase.num_batches
+        return self.num_episodes, self.drills
 
 
 @dataclass(frozen=True)
@@ -71,18 +106,18 @@ class LabStream:
         return sha256_hex(repr((self.config, self.source.config)).encode())
 
     def batch(self, number: int) -> TrainingBatch:
-        seed, num_drills = self.config.seed, self.config.num_drills
         parts = [self.source.decisions(*self._chosen(episode)) for episode in self.episodes(number)]
+        _, drills = self.config.at(number)
         # Content is learnt from whole episodes; a drill asks for its one thing.
-        drills = [made(self.source, seed, number, num_drills).without_lessons() for made in (number_drills, way_drills)]
-        drawn = self.source.drawn(TrainingBatch.merged([*parts, *drills]))
+        besides = drills.batch(self.source, self.config.seed, number).without_lessons()
+        drawn = self.source.drawn(TrainingBatch.merged([*parts, besides]))
         self.source.forget()
         return drawn
 
     def episodes(self, number: int) -> list[int]:
         """Those that a batch is made of."""
-        first = number * self.config.num_episodes
-        return [self._episode(place) for place in range(first, first + self.config.num_episodes)]
+        first, (num_episodes, _) = number * self.config.num_episodes, self.config.at(number)
+        return [self._episode(place) for place in range(first, first + num_episodes)]
 
     def _episode(self, place: int) -> int:
         start = place * self.config.num_tries
