@@ -241,7 +241,8 @@ def test_the_second_stage_sees_new_episodes(policy, tmp_path, monkeypatch):
         seen.extend((data_a, data_b))
 
     monkeypatch.setattr("focusmem.recipes.lab_experiment.train_variant", noted)
-    own = {"stream": StreamConfig(num_episodes=2), "decisions": LabDecisionsConfig(num_sites=12)}
+    stream = StreamConfig(num_episodes=2, course=COURSE)
+    own = {"stream": stream, "decisions": LabDecisionsConfig(num_sites=12)}
     for name in ("full", "readout"):
         train_on_stream(policy, name, tmp_path, LabTraining(stage_a=LoopConfig(learning_rate=1e-4)), **own)
     first, second, _, without_gate = (data.source for data in seen)
@@ -252,6 +253,7 @@ def test_the_second_stage_sees_new_episodes(policy, tmp_path, monkeypatch):
     assert shares == [0.0, 0.5, 0.0], "only a gate has a use for what misleads"
     assert first.told is not None
     assert second.told is None
+    assert [data.config for data in seen] == [stream, replace(stream, course=())] * 2
 
 
 def shown(batch):
@@ -324,23 +326,24 @@ def test_a_course_comes_first_and_then_what_comes_without_it(world, policy, bank
     data = source(world, policy, bank)
     words = Drills(num_numbers=4, num_ways=3, how=("the first",), raw_share=0.0)
     views = Drills(num_numbers=2, num_ways=1, how=("seen",), raw_share=1.0)
-    course = (Phase(num_batches=2, drills=words, num_episodes=0), Phase(num_batches=1, drills=views))
+    course = (Phase(num_batches=2, drills=words), Phase(num_batches=1, drills=views))
     plain = StreamConfig(num_episodes=2, drills=Drills(num_ways=2), num_batches=9)
     whole = LabStream(data, replace(plain, course=course))
     assert whole.digest != LabStream(data, plain).digest
     for number in (0, 1):
         batch = whole.batch(number)
-        assert len(batch.decisions) == 7
-        assert not shown(batch)
-        assert whole.episodes(number) == []
+        drilled = {use.item for drill in batch.decisions[-7:] for use in drill.uses}
+        assert not shown(TrainingBatch(items=tuple(batch.items[item] for item in drilled)))
+        assert len(whole.episodes(number)) == 1
     assert batch.decisions != whole.batch(0).decisions
     batch = whole.batch(2)
     assert len(batch.decisions) > 3
     assert all(shown(TrainingBatch(items=(item,))) for item in batch.items if item.role == "episodic")
     for number in (3, 4):
         assert whole.batch(number).decisions == LabStream(data, plain).batch(number).decisions
-    with pytest.raises(ConfigError, match="3 episodes each does not fit a stream of 2"):
-        replace(plain, course=(Phase(num_batches=1, drills=words, num_episodes=3),))
+    for wrong in (0, 3):
+        with pytest.raises(ConfigError, match=f"{wrong} episodes each does not fit a stream of 2"):
+            replace(plain, course=(Phase(num_batches=1, drills=words, num_episodes=wrong),))
 
 
 def test_the_shipped_course_goes_from_words_to_views():

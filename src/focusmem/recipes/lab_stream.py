@@ -28,15 +28,16 @@ class Phase:
     num_batches: int
     drills: Drills
     num_episodes: int = 1
+    """At least one: content is learnt from them alone."""
 
 
-_TOLD = Drills(num_numbers=128, num_ways=96, how=IN_WORDS, raw_share=0.0)
+_TOLD = Drills(num_numbers=128, num_ways=48, how=IN_WORDS, raw_share=0.0)
 _SEEN = Drills(num_numbers=160, num_ways=48, how=("the first", *("seen",) * 4), raw_share=0.3)
 _FOUND = Drills(num_numbers=80, num_ways=48, how=("seen", *("in a chunk",) * 3), raw_share=0.6)
 COURSE = (
-    Phase(num_batches=200, drills=_TOLD),
-    Phase(num_batches=400, drills=_SEEN),
-    Phase(num_batches=300, drills=_FOUND),
+    Phase(num_batches=150, drills=_TOLD),
+    Phase(num_batches=350, drills=_SEEN),
+    Phase(num_batches=200, drills=_FOUND),
 )
 """From words to views and from one view to several, before whole episodes: an answer that was told in words is asked
 for with 80 tokens, one that was seen in an episode with 2,200, and a memory that has nothing yet learns as much from
@@ -70,7 +71,7 @@ class StreamConfig:
             if getattr(self, name) < 1:
                 raise ConfigError(f"StreamConfig.{name} is {getattr(self, name)}; it must be at least 1.")
         for phase in self.course:
-            if not 0 <= phase.num_episodes <= self.num_episodes or phase.num_batches < 1:
+            if not 1 <= phase.num_episodes <= self.num_episodes or phase.num_batches < 1:
                 raise ConfigError(
                     f"A phase of {phase.num_batches} batches with {phase.num_episodes} episodes each does not fit a "
                     f"stream of {self.num_episodes} episodes per batch."
