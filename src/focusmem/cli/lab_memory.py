@@ -156,7 +156,7 @@ def train(
             "--start.",
         ),
     ] = None,
-    steps: Annotated[int, typer.Option(help="Steps of stage A.")] = 2000,
+    steps: Annotated[int, typer.Option(help="Steps of stage A, those of a course included.")] = 4000,
     more_steps: Annotated[int, typer.Option(help="Steps of stage B.")] = 1000,
     rate: Annotated[float, typer.Option(help="Learning rate of stage A; half of it in stage B.")] = 2e-4,
     state_layer: Annotated[
