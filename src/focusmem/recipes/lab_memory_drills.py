@@ -72,7 +72,7 @@ class Drills:
 
 
 def number_drills(source: LabDecisions, seed: int, number: int, num: int, how: Sequence[str] = HOW) -> TrainingBatch:
-    """So many comparisons, on the source's sites; others for every number."""
+    """So many comparisons, on the source's sites, some of which are asked for twice; others for every number."""
     own = source.config
     rng = random.Random(derive_seed(seed, "memory drills", own.split, own.seed, number))
     sites = [f"{own.split}-{rng.randrange(own.num_sites or NUM_SITES[own.split])}" for _ in range(num)]
@@ -104,7 +104,7 @@ def _drill(source: LabDecisions, site_id: str, how: str, rng: random.Random) -> 
         TrainingItem(item_id=f"{task.task.task_id}-{place}", role="working", prompt=one)
         for place, one in enumerate(items)
     ]
-    return _asked_for(told, prompt, task)
+    return TrainingBatch(items=tuple(told), decisions=(_asked_for(task, prompt, range(len(told))),))
 
 
 def _comparison(source: LabDecisions, site_id: str, rng: random.Random) -> LabTask:
@@ -117,15 +117,17 @@ def _values(world: World, task: LabTask) -> list[str]:
     return [world.site(task.site_id).entries[index].facts[task.fact or ""] for index in task.entries]
 
 
-def _asked_for(items: Sequence[TrainingItem], prompt: Prompt, task: LabTask) -> TrainingBatch:
-    uses = tuple(ItemUse(place, place, False) for place in range(len(items)))
-    reply = action_to_json(make_action("stop", answer=task.task.answer or ""))
-    return TrainingBatch(items=tuple(items), decisions=(Decision(prompt=prompt, reply=reply, uses=uses),))
+def _asked_for(task: LabTask, prompt: Prompt, items: Sequence[int]) -> Decision:
+    """The answer of a comparison, with these of its batch's items to remember."""
+    uses = tuple(ItemUse(item, rank, False) for rank, item in enumerate(items))
+    return Decision(prompt=prompt, reply=action_to_json(make_action("stop", answer=task.task.answer or "")), uses=uses)
 
 
 def from_history(source: LabDecisions, task: LabTask, *, is_whole: bool) -> TrainingBatch | None:
-    """The answer of an expert's episode, with its history to remember, or with the chunk alone that shows the first
-    value and the second told; None where no episode of the task is worth telling."""
+    """The answer of an expert's episode, asked for with the chunk alone that shows the first value, the second told;
+    and before that, where the history is to be remembered as a whole, as the agent is asked. None where no episode of
+    the task is worth telling, or where no chunk shows the value and the whole is not wanted.
+    """
     world = source.world
     rollout = sensible_rollout(world, task)
     if rollout is None:
@@ -135,19 +137,21 @@ def from_history(source: LabDecisions, task: LabTask, *, is_whole: bool) -> Trai
     chunks = working_items(own.steps[:last], instruction=own.instruction, num_recent=NUM_RECENT)
     starts = [CHUNK_EVENTS * chunk.rank for chunk in chunks]
     parts = [steps[start : start + len(chunk.steps)] for start, chunk in zip(starts, chunks, strict=True)]
-    chosen = range(len(chunks))
-    prompt: Prompt = (Turn("user", (f"Task: {task.task.instruction}",)), _read(_values(world, task)[1:]))
+    telling = [at for at, part in enumerate(parts) if any(_shows_first(world, task, step) for step in part)][-1:]
+    chosen = list(range(len(chunks))) if is_whole else telling
+    if not is_whole and not telling:
+        return None
+    decisions = []
     if is_whole:
-        prompt = source.corpus.prompt_at(task, steps, last)
+        decisions.append(_asked_for(task, source.corpus.prompt_at(task, steps, last), chosen))
         source.note_views(steps[max(0, last - NUM_RECENT) :])
-    else:
-        shown = [at for at in chosen if any(_shows_first(world, task, step) for step in parts[at])]
-        if not shown:
-            return None
-        chosen = range(shown[-1], shown[-1] + 1)
+    if telling:  # next to free beside the whole, whose item it shares
+        short: Prompt = (Turn("user", (f"Task: {task.task.instruction}",)), _read(_values(world, task)[1:]))
+        decisions.append(_asked_for(task, short, [chosen.index(at) for at in telling]))
     for at in chosen:
         source.note_views(parts[at])
-    return _asked_for([source.training_item(chunks[at], rollout) for at in chosen], prompt, task)
+    items = tuple(source.training_item(chunks[at], rollout) for at in chosen)
+    return TrainingBatch(items=items, decisions=tuple(decisions))
 
 
 def _shows_first(world: World, task: LabTask, step: RolloutStep) -> bool:
