@@ -105,14 +105,15 @@ class Lane:
     def work(self, job: Job) -> None:
         if self.memory(job.name).exists():
             return
+        start = job.start
         if job.start is not None and not Path(job.start).is_dir():
             while not self.memory(job.start).exists():
                 if self.failure(job.start).exists():
                     raise TrainingError(f"{job.name} was to begin with {job.start}, which failed.")
                 time.sleep(_POLL_S)
+            start = str(self.memory(job.start))
         self.say(f"{job.name} begins")
-        is_folder = job.start is None or Path(job.start).is_dir()
-        finished = self.train(job if is_folder else replace(job, start=str(self.memory(job.start or ""))))
+        finished = self.train(replace(job, start=start))
         stages = sorted((self.out / job.name).glob("stage-*/unfinished"))
         left = finished or (stages[-1] if stages else None)
         if left is not None:
