@@ -43,6 +43,7 @@ from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.recipes.lab_decisions import LabDecisionsConfig
 from focusmem.recipes.lab_experiment import train_on_stream
+from focusmem.recipes.lab_gate import teach_gate
 from focusmem.recipes.lab_memory import LabTraining
 from focusmem.recipes.lab_memory_drills import Drills
 from focusmem.recipes.lab_stream import COURSE, StreamConfig
@@ -54,6 +55,8 @@ _ROLLOUTS = "rollouts.pickle"
 """The experts' trajectories of all sites, made once for all lanes."""
 _COMPILED_BY = "full"
 """This variant's two stages need every function that is compiled."""
+_EPISODES_PER_STEP = 12
+"""Of the gate's lessons: a step takes 96 decisions, and few episodes have less than nine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +72,8 @@ class Job:
     drills: int = 32
     has_course: bool = False
     """Whether short drills come first, from easy to hard."""
+    teaches_gate: bool = False
+    """Whether the gate alone learns, after all else has."""
     workers: int = 4
     warmup: float = 0.05
     seed: int = 0
@@ -99,8 +104,10 @@ class Lane:
         return self.out / f"{name}{_FAILED}"
 
     def compile(self) -> None:
-        """One small step of both stages, into a folder that nobody reads."""
-        self.train(Job(name="warm", variant=_COMPILED_BY, steps=1, rate=1e-5, episodes=2, drills=2, state_layer=2))
+        """One small step of both stages, and one of the gate alone, into folders that nobody reads."""
+        job = Job(name=f"warm-{os.getpid()}", variant=_COMPILED_BY, steps=1, rate=1e-5, episodes=2, drills=2)
+        left = self.train(replace(job, state_layer=2))
+        self.train(replace(job, start=str(left), teaches_gate=True))
 
     def work(self, job: Job) -> None:
         if self.memory(job.name).exists():
@@ -114,7 +121,7 @@ class Lane:
             start = str(self.memory(job.start))
         self.say(f"{job.name} begins")
         finished = self.train(replace(job, start=start))
-        stages = sorted((self.out / job.name).glob("stage-*/unfinished"))
+        stages = sorted((self.out / job.name).glob("*/unfinished"))
         left = finished or (stages[-1] if stages else None)
         if left is not None:
             Checkpoint.open(left).with_notes({"variant": job.variant, "job": asdict(job)})
@@ -128,6 +135,13 @@ class Lane:
             packs_rows=self.policy.device.type == "cuda", stores_half=True, max_group_tokens=262_144,
         )  # fmt: skip
         left_minutes = None if job.until is None else max(0.05, job.until - (time.time() - self.began) / 60)
+        if job.teaches_gate:
+            assert job.start is not None, "what stage B left"
+            loop = replace(loop, max_minutes=left_minutes)
+            return teach_gate(
+                self.policy, job.variant, self.out / job.name / "gate", loop,
+                start=Path(job.start), num_episodes=_EPISODES_PER_STEP * job.steps + 64, bank=self.bank, seed=job.seed,
+            )  # fmt: skip
         training = LabTraining(
             stage_a=loop,
             stage_b=replace(loop, gate_rate_times=job.gate_rate),
@@ -140,7 +154,7 @@ class Lane:
             return train_on_stream(
                 self.policy,
                 job.variant,
-                self.out / job.name if job.name != "warm" else self.out / f"warm-{time.time_ns()}",
+                self.out / job.name,
                 training,
                 stream=StreamConfig(
                     num_episodes=job.episodes,

@@ -6,14 +6,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from focusmem.errors import ConfigError
 from focusmem.lab.rollout import Rollout
 from focusmem.lab.split_bank import SplitBank
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
+from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.policy import MemoryPolicy
 from focusmem.recipes.lab_decisions import LabBatches, LabDecisions, LabDecisionsConfig, Shelf, SiteFirst
-from focusmem.recipes.lab_memory import load_memory, variant
+from focusmem.recipes.lab_memory import load_memory, signed, variant
 from focusmem.recipes.lab_pictures import lab_look
+from focusmem.training.config import LoopConfig
 from focusmem.training.gate_probe import labelled_blocks, probe_auc
+from focusmem.training.stage_gate import GateStageConfig, train_gate
 from focusmem.training.threshold import (
     action_sweeps,
     area_under_curve,
@@ -23,15 +28,18 @@ from focusmem.training.threshold import (
 )
 from focusmem.training.trajectory_batches import BatchingConfig
 
+TAUGHT = BatchingConfig(num_decisions=96, max_per_trajectory=3)
+"""Of what the gate is taught with: many sites to a batch, since what belongs to another's decision is what is wrong."""
+
 
 class OwnSite:
     """Only trajectories of the decision's own site: what is right about them is known."""
 
-    def __init__(self, bank: Shelf) -> None:
-        self.bank = bank
+    def __init__(self, bank: Shelf, *, most: int = 2) -> None:
+        self.bank, self.most = bank, most
 
     def __call__(self, rollout: Rollout, at: int) -> Sequence[tuple[int, float]]:
-        return [(place, 1.0) for place in self.bank.places_of(rollout.task.site_id)[:2]]
+        return [(place, 1.0) for place in self.bank.places_of(rollout.task.site_id)[: self.most]]
 
 
 def gate_data(
@@ -62,6 +70,41 @@ def gate_data(
         bank.roll_out_all(num_workers)
         source.roll_out_all(num_workers)
     return LabBatches(source, BatchingConfig(num_decisions=32, max_per_trajectory=8))
+
+
+def teach_gate(
+    policy: Backbone,
+    name: str,
+    folder: Path,
+    loop: LoopConfig,
+    *,
+    start: Path,
+    num_episodes: int = 4000,
+    bank: SplitBank | None = None,
+    batching: BatchingConfig | None = None,
+    seed: int = 2,
+) -> Path | None:
+    """Teach the gate of a memory that stage B left which trajectories are of a decision's own site; what is left, when
+    finished. Its history is right as well, or the gate would forget to let it in."""
+    chosen = variant(name)
+    if not chosen.is_gated:
+        raise ConfigError(f"A memory '{name}' has no gate that could be taught.")
+    load_memory(policy, start, name)  # refuses what is another variant's
+    if bank is None:
+        bank = SplitBank(World(0), "m")
+        if loop.num_workers:
+            bank.roll_out_all(loop.num_workers)
+    config = LabDecisionsConfig(
+        split=bank.split, num_trajectories=num_episodes, num_sites=bank.num_sites, negative_share=0.0, seed=seed
+    )
+    source = LabDecisions(bank.world, policy.chat, bank, OwnSite(bank, most=1), config)
+    if loop.num_workers:
+        source.roll_out_all(loop.num_workers)
+    data = LabBatches(source, batching or TAUGHT)
+    memory = MemoryPolicy(policy, Checkpoint.open(start).config)
+    stage = GateStageConfig(is_dynamic=chosen.is_dynamic)
+    result = train_gate(memory, data, folder, start=start, stage=stage, loop=loop, look=lab_look(policy))
+    return signed(result.memory, name)
 
 
 def measure_gate(

@@ -22,6 +22,7 @@ from focusmem.training.config import LoopConfig
 from focusmem.training.pathway import Look
 from focusmem.training.stage_a import StageA, StageAConfig, train_stage_a
 from focusmem.training.stage_b import StageB, StageBConfig, train_stage_b
+from focusmem.training.stage_gate import GateStage
 from focusmem.training.teacher import TeacherConfig
 
 LAB_MEMORY = MemoryConfig(
@@ -130,7 +131,7 @@ def load_memory(policy: Backbone, checkpoint: Path, name: str) -> MemoryPolicy:
     """A trained memory, refused where it is another variant's: parts that were never trained would act all the same."""
     stored, wanted = Checkpoint.open(checkpoint), variant(name).last_stage
     stage, trained_as = stored.notes.get("stage"), stored.notes.get(_VARIANT, name)
-    if stage != wanted:
+    if stage != wanted and not (stage == GateStage.name and variant(name).is_gated):
         raise CheckpointError(
             f"A memory '{name}' is what {wanted} leaves, but {checkpoint} was left by '{stage or 'something else'}'. "
             f"Give the folder that `focusmem lab train {name}` named at its end."
@@ -207,13 +208,13 @@ def train_variant(
         )  # fmt: skip
         start = result.memory
     if start is None or chosen.stage_b is None:
-        return _signed(start, name)
+        return signed(start, name)
     assert data_b is not None, "a variant with a second stage needs its data"
     result = train_stage_b(
         MemoryPolicy(backbone, chosen.memory), data_b, folder / "stage-b",
         start=start, stage=chosen.stage_b, loop=training.in_time(training.stage_b), look=look,
     )  # fmt: skip
-    return _signed(result.memory, name)
+    return signed(result.memory, name)
 
 
 def begins_with_stage_a(name: str, start: Path | None) -> bool:
@@ -234,7 +235,7 @@ def _check_start(start: Path, name: str) -> None:
         raise CheckpointError(f"{start} was trained as the memory '{trained_as}', so '{name}' cannot begin with it.")
 
 
-def _signed(memory: Path | None, name: str) -> Path | None:
+def signed(memory: Path | None, name: str) -> Path | None:
     """The memory, where there is one yet, with the variant's name on its card."""
     if memory is not None:
         Checkpoint.open(memory).with_notes({_VARIANT: name})

@@ -31,17 +31,18 @@ class Phase:
     """At least one: content is learnt from them alone."""
 
 
-_TOLD = Drills(num_numbers=48, num_ways=24, how=IN_WORDS, raw_share=0.0)
-_SEEN = Drills(num_numbers=56, num_ways=16, how=("the first", *("seen",) * 4), raw_share=0.3)
-_FOUND = Drills(num_numbers=32, num_ways=16, how=("seen", *("in a chunk",) * 3), raw_share=0.6)
+_TOLD = Drills(num_numbers=96, num_ways=48, how=IN_WORDS, raw_share=0.0)
+_SEEN = Drills(num_numbers=144, num_ways=32, how=("the first", *("seen",) * 4), raw_share=0.3)
+_FOUND = Drills(num_numbers=72, num_ways=32, how=("seen", *("in a chunk",) * 3), raw_share=0.6)
 COURSE = (
-    Phase(num_batches=300, drills=_TOLD),
-    Phase(num_batches=1000, drills=_SEEN),
-    Phase(num_batches=600, drills=_FOUND),
+    Phase(num_batches=150, drills=_TOLD),
+    Phase(num_batches=700, drills=_SEEN),
+    Phase(num_batches=500, drills=_FOUND),
 )
 """From words to views and from one view to several, before whole episodes: an answer that was told in words is asked
 for with 80 tokens, one that was seen in an episode with 2,200, and a memory that has nothing yet learns as much from
-either. Batches are small, since it learns by samples."""
+either. It learns by samples, not by steps; so batches have as many as a GPU takes in at little more than it costs to
+begin a step."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,6 +50,12 @@ def order_loss(wrong_N: Tensor, right_M: Tensor, pairs: Sequence[tuple[int, int]
     return (_wide(shares_P) * F.softplus(_wide(wrong_N)[wrong_P] - _wide(right_M)[right_P])).sum()
 
 
+def parting_loss(wrong_N: Tensor, right_M: Tensor) -> Tensor:
+    """-log sigmoid(g right - g wrong) of all pairs: the mean over right blocks, then the sum over wrong ones. As it
+    falls, the area under the curve grows."""
+    return F.softplus(_wide(wrong_N)[:, None] - _wide(right_M)[None, :]).mean(dim=1).sum()
+
+
 def over_positions(
     loss: Callable[..., Tensor], *parts: Tensor, vocabulary: int, max_logits: int = _MAX_LOGITS
 ) -> Tensor:

@@ -1,0 +1,139 @@
+"""What only labels can teach the gate: which items belong to a decision at all. Everything else stays as it is.
+
+Not in the paper, whose gate learns from actions and from what misleads. Where memory has learnt to be ignored when it
+does not fit, actions give a gate no reason to drop anything; and to tell a block's origin by comparing it with the
+state takes thousands of origins, far more than are worth an action each. No action is computed here, so that a step
+costs a small part of stage B's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import LayerNorm
+
+from focusmem.errors import CheckpointError, ConfigError
+from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.policy import MemoryPolicy
+from focusmem.training.batch import TrainingData
+from focusmem.training.config import LoopConfig
+from focusmem.training.loop import TrainingResult, train
+from focusmem.training.losses import parting_loss
+from focusmem.training.pathway import EmbeddedShare, EncodedShare, Look
+from focusmem.training.prepared import Needs, Prepared
+from focusmem.training.stage import Losses
+from focusmem.training.stage_b import StageB, StageBConfig, gate_logits, passage_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateStageConfig:
+    is_dynamic: bool = True
+    """Whether blocks are read for the current state, as they are where this gate acts."""
+    num_foreign: int = 24
+    """Items of other tasks in the same share of a batch for each decision."""
+
+    def __post_init__(self) -> None:
+        if self.num_foreign < 0:
+            raise ConfigError(f"GateStageConfig.num_foreign is {self.num_foreign}; it must not be negative.")
+
+
+@dataclass(frozen=True)
+class GateStage:
+    """Whatever misleads or belongs to another task is to be trusted less than whatever belongs to its decision, also
+    that of other decisions: one threshold has to part them all. This neither opens nor closes the gate."""
+
+    config: GateStageConfig = GateStageConfig()
+    start_sha256: str | None = None
+    """Of the weights it began with."""
+    name = "gate"
+    trained_parts = ("gate",)
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        return {"gate": 1.0}
+
+    @property
+    def undivided(self) -> frozenset[str]:
+        return frozenset()
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(negatives=True, num_foreign=self.config.num_foreign)
+
+    @property
+    def _stage_b(self) -> StageB:
+        return StageB(StageBConfig(is_dynamic=self.config.is_dynamic, num_foreign=self.config.num_foreign))
+
+    def settings(self) -> dict[str, Any]:
+        return asdict(self.config) | {"start_sha256": self.start_sha256}
+
+    def fresh_norms(self, policy: MemoryPolicy) -> list[LayerNorm]:
+        """None: stage B has calibrated them."""
+        return []
+
+    def norm_inputs(
+        self, policy: MemoryPolicy, share: Prepared, rows: EmbeddedShare, *, max_tokens: int
+    ) -> list[Tensor]:
+        return []
+
+    def losses(
+        self,
+        policy: MemoryPolicy,
+        share: Prepared,
+        rows: EmbeddedShare,
+        *,
+        max_tokens: int,
+        generator: torch.Generator | None = None,
+    ) -> Losses:
+        if not rows.decisions:
+            return Losses({})
+        stage_b = self._stage_b
+        with torch.no_grad():
+            encoded = EncodedShare.of(policy, rows.items, max_tokens=max_tokens)
+            memory, is_negative = stage_b.remember(policy, share, rows, encoded, generator=generator)
+        if memory is None:
+            return Losses({})
+        logits_N = gate_logits(policy, memory, list(range(len(is_negative))))
+        is_negative_N = torch.tensor(is_negative, device=logits_N.device)
+        wrong_N, right_N = logits_N[is_negative_N], logits_N[~is_negative_N]
+        if share.foreign:
+            foreign_N, _ = stage_b.foreign_logits(policy, share, encoded, memory)
+            wrong_N = torch.cat([wrong_N, foreign_N])
+        sums = {"gate": parting_loss(wrong_N, right_N)} if len(wrong_N) and len(right_N) else {}
+        return Losses(sums, passage_of(memory.keep, is_negative))
+
+
+def train_gate(
+    policy: MemoryPolicy,
+    data: TrainingData,
+    folder: Path,
+    *,
+    start: Path,
+    stage: GateStageConfig | None = None,
+    loop: LoopConfig | None = None,
+    look: Look | None = None,
+) -> TrainingResult:
+    """Teach the gate of the memory that stage B left in `start`; or go on in `folder` where a run was stopped.
+
+    All that is right about the data is taken for right: give it items of a decision's own origin alone, besides those
+    that are there to mislead.
+    """
+    stored = Checkpoint.open(start)
+    left_by = stored.notes.get("stage")
+    if left_by not in (StageB.name, GateStage.name):
+        raise CheckpointError(
+            f"The gate is taught on a memory from stage B, but {start} was left by '{left_by or 'something else'}'. "
+            "Give the `memory` folder of a run."
+        )
+    stored.load_into(policy)
+    return train(
+        policy,
+        data,
+        GateStage(stage or GateStageConfig(), stored.weights_sha256),
+        loop or LoopConfig(learning_rate=1e-3),
+        folder,
+        look=look,
+    )
