@@ -55,8 +55,6 @@ _ROLLOUTS = "rollouts.pickle"
 """The experts' trajectories of all sites, made once for all lanes."""
 _COMPILED_BY = "full"
 """This variant's two stages need every function that is compiled."""
-_EPISODES_PER_STEP = 12
-"""Of the gate's lessons: a step takes 96 decisions, and few episodes have less than nine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +138,7 @@ class Lane:
             loop = replace(loop, max_minutes=left_minutes)
             return teach_gate(
                 self.policy, job.variant, self.out / job.name / "gate", loop,
-                start=Path(job.start), num_episodes=_EPISODES_PER_STEP * job.steps + 64, bank=self.bank, seed=job.seed,
+                start=Path(job.start), bank=self.bank, seed=job.seed,
             )  # fmt: skip
         training = LabTraining(
             stage_a=loop,

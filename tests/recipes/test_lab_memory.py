@@ -19,7 +19,7 @@ from focusmem.model.policy import MemoryPolicy
 from focusmem.recipes.lab_decisions import LabBatches, LabDecisions, LabDecisionsConfig, SiteFirst
 from focusmem.recipes.lab_experiment import ExperimentConfig, prepare, train
 from focusmem.recipes.lab_gate import measure_gate
-from focusmem.recipes.lab_memory import LAB_MEMORY, TEACHER, VARIANTS, LabTraining, agent_memory, variant
+from focusmem.recipes.lab_memory import LAB_MEMORY, TEACHER, VARIANTS, LabTraining, agent_memory, load_memory, variant
 from focusmem.recipes.lab_need import Surprise, surprise_of
 from focusmem.recipes.lab_pictures import see_beforehand
 from focusmem.recipes.lab_recall import StoredRecall, prepare_recall
@@ -185,6 +185,8 @@ def test_what_was_prepared_is_all_that_training_asks_for(policy, quick, tmp_path
         ({}, "full", "left by 'something else'"),
         ({"stage": "stage_b", "variant": "readout"}, "full", "trained as the memory 'readout'"),
         ({"stage": "stage_a", "variant": "action-only"}, "content", "trained as the memory 'action-only'"),
+        ({"stage": "gate", "variant": "readout"}, "readout", "left by 'gate'"),
+        ({"stage": "gate", "variant": "full"}, "full-told", "trained as the memory 'full'"),
     ],
 )
 def test_another_variants_memory_does_not_act(policy, tmp_path, notes, name, message):
@@ -211,6 +213,12 @@ def test_a_gate_is_measured_on_sites_it_has_not_seen(policy, tmp_path):
 
 def test_a_memory_from_before_variants_were_noted_acts(policy, tmp_path):
     Checkpoint.save(MemoryPolicy(policy, SMALL), tmp_path / "memory", notes={"stage": "stage_b"})
+    assert agent_memory(policy, tmp_path / "memory", "full").use.is_gated
+
+
+def test_a_memory_whose_gate_was_taught_alone_acts(policy, tmp_path):
+    Checkpoint.save(MemoryPolicy(policy, SMALL), tmp_path / "memory", notes={"stage": "gate", "variant": "full"})
+    assert load_memory(policy, tmp_path / "memory", "full").config == SMALL
     assert agent_memory(policy, tmp_path / "memory", "full").use.is_gated
 
 

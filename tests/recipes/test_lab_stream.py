@@ -19,17 +19,21 @@ from focusmem.lab.split_bank import SplitBank
 from focusmem.lab.tasks import COMPARISONS, KINDS, make_task
 from focusmem.lab.ways import followed_ways, shown_ways
 from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.policy import MemoryPolicy
 from focusmem.recipes.lab_decisions import LabDecisions, LabDecisionsConfig, SiteFirst
 from focusmem.recipes.lab_experiment import train_on_stream
+from focusmem.recipes.lab_gate import teach_gate
 from focusmem.recipes.lab_memory import TEACHER, LabTraining, variant
 from focusmem.recipes.lab_memory_drills import IN_WORDS, Drills, from_history, value_view, way_drills
 from focusmem.recipes.lab_stream import COURSE, LabStream, Phase, StreamConfig, useful_decisions, useful_ways
 from focusmem.schemas import Screenshot, parse_action
+from focusmem.seeds import derive_seed
 from focusmem.training.batch import TrainingBatch
 from focusmem.training.config import LoopConfig
 from focusmem.training.metrics import read_metrics
 from focusmem.training.questions import DESCRIBE, SUBTYPES, Questions, problem_with
 from focusmem.training.stage import LOSS_NAMES
+from focusmem.training.trajectory_batches import BatchingConfig
 
 NUM_SITES = 30
 
@@ -232,6 +236,60 @@ def test_time_counts_from_the_beginning(policy, tmp_path):
     early = LabTraining(stage_a=loop, stage_b=loop, max_minutes=1.0)
     assert 0.9 < early.in_time(loop).max_minutes <= 1.0
     assert LabTraining(stage_a=loop, stage_b=loop).in_time(loop) is loop
+
+
+def test_a_gate_is_taught_alone_after_stage_b_and_goes_on_in_the_middle(world, policy, tmp_path, monkeypatch):
+    monkeypatch.setattr("focusmem.recipes.lab_gate.TAUGHT", BatchingConfig(num_decisions=4, max_per_trajectory=1))
+    start, stage_b, taught = tmp_path / "start", tmp_path / "full" / "stage-b" / "memory", tmp_path / "full" / "gate"
+    Checkpoint.save(MemoryPolicy(policy, variant("full").memory), start, notes={"stage": "stage_a"})
+    once = LoopConfig(learning_rate=1e-3, log_every_steps=1, num_steps=1)
+    twice = replace(once, num_steps=2)
+    late = LabTraining(stage_b=once, gate=twice, max_minutes=1.0, started=time.monotonic() - 120)
+    bank = SplitBank(world, "m", num_sites=3)
+    own = {"stream": StreamConfig(num_episodes=1, num_decisions=1), "bank": bank, "start": start}
+    assert train_on_stream(policy, "full", tmp_path / "full", late, **own) is None
+    assert Checkpoint.open(taught / "unfinished").notes["num_steps"] == 1
+    memory = train_on_stream(policy, "full", tmp_path / "full", late, **own)
+    assert memory == taught / "memory"
+    notes = Checkpoint.open(memory).notes
+    assert (notes["stage"], notes["variant"], notes["num_steps"]) == ("gate", "full", 2)
+    assert notes["config"]["stage"]["start_sha256"] == Checkpoint.open(stage_b).weights_sha256
+    before, after = (load_file(one / "memory.safetensors") for one in (stage_b, memory))
+    assert {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])} == {"gate"}
+    seed = derive_seed(LabDecisionsConfig().seed, "gate")
+    whole = teach_gate(policy, "full", tmp_path / "whole", twice, start=stage_b, bank=bank, seed=seed)
+    never_stopped = load_file(whole / "memory.safetensors")
+    assert all(torch.equal(never_stopped[name], after[name]) for name in after)
+    with pytest.raises(ConfigError, match="'readout' has no gate"):
+        teach_gate(policy, "readout", tmp_path / "none", once, start=stage_b)
+    with pytest.raises(ConfigError, match="num_steps is None"):
+        teach_gate(policy, "full", tmp_path / "none", replace(once, num_steps=None), start=stage_b, bank=bank)
+
+
+def test_only_a_gate_that_is_there_is_taught_and_only_after_all_else(policy, bank, tmp_path, monkeypatch):
+    left, taught = {}, []
+
+    def noted(backbone, name, folder, loop, *, start, seed, **_):
+        taught.append((name, folder, loop.num_steps, start, seed))
+        return folder / "memory"
+
+    monkeypatch.setattr("focusmem.recipes.lab_experiment.train_variant", lambda name, *_, **__: left.get(name))
+    monkeypatch.setattr("focusmem.recipes.lab_experiment.teach_gate", noted)
+    training = LabTraining(gate=LoopConfig(learning_rate=1e-3, num_steps=7))
+    assert train_on_stream(policy, "full", tmp_path, training, bank=bank) is None, "stage B was stopped"
+    left |= {name: tmp_path / name for name in ("full", "readout", "content")}
+    for name in ("readout", "content"):
+        assert train_on_stream(policy, name, tmp_path, training, bank=bank) == left[name]
+    assert train_on_stream(policy, "full", tmp_path, replace(training, gate=None), bank=bank) == left["full"]
+    assert not taught
+    for seed in (0, 1):
+        own = LabDecisionsConfig(seed=seed)
+        memory = train_on_stream(policy, "full", tmp_path, training, decisions=own, bank=bank)
+        assert memory == tmp_path / "gate" / "memory"
+    *same, seed = taught[0]
+    assert same == ["full", tmp_path / "gate", 7, left["full"]]
+    assert taught[1][:-1] == taught[0][:-1]
+    assert taught[1][-1] != seed, "other episodes for another seed"
 
 
 def test_the_second_stage_sees_new_episodes(policy, tmp_path, monkeypatch):

@@ -5,7 +5,15 @@ import math
 import pytest
 import torch
 
-from focusmem.training.losses import drop_loss, order_loss, over_positions, semantic_loss, token_loss, token_nats
+from focusmem.training.losses import (
+    drop_loss,
+    order_loss,
+    over_positions,
+    parting_loss,
+    semantic_loss,
+    token_loss,
+    token_nats,
+)
 
 NUM, VOCABULARY = 7, 13
 
@@ -72,6 +80,32 @@ def test_order_loss_is_minus_the_log_of_the_right_one_coming_first():
     assert (wrong.grad > 0).all()
     assert (right.grad < 0).all()
     assert (wrong.grad.sum() + right.grad.sum()).item() == pytest.approx(0)
+
+
+def test_parting_loss_is_minus_the_log_of_every_right_one_coming_first():
+    """All pairs one by one; a wrong block counts once, however many right ones there are."""
+    wrong = torch.tensor([0.3, -1.2, 2.0], dtype=torch.float64, requires_grad=True)
+    right = torch.tensor([1.5, -0.4], dtype=torch.float64, requires_grad=True)
+    loss = parting_loss(wrong, right)
+    loss.backward()
+    expected, of_wrong, of_right = 0.0, [0.0] * 3, [0.0] * 2
+    for at, one in enumerate(wrong.tolist()):
+        for place, own in enumerate(right.tolist()):
+            chance = 1 / (1 + math.exp(one - own))
+            expected -= math.log(chance) / 2
+            of_wrong[at] += (1 - chance) / 2
+            of_right[place] -= (1 - chance) / 2
+    assert loss.item() == pytest.approx(expected, rel=1e-12)
+    torch.testing.assert_close(wrong.grad, torch.tensor(of_wrong, dtype=torch.float64))
+    torch.testing.assert_close(right.grad, torch.tensor(of_right, dtype=torch.float64))
+
+
+def test_parting_loss_is_small_only_where_all_are_parted():
+    low, high = torch.linspace(-12, -10, 5), torch.linspace(10, 12, 3)
+    assert parting_loss(low, high).item() == pytest.approx(0, abs=1e-6)
+    assert parting_loss(low, torch.cat([high, low[:1]])) > 1
+    assert parting_loss(high, low) > 20 * 3
+    assert parting_loss(torch.full((5,), 0.7), torch.full((3,), 0.7)).item() == pytest.approx(5 * math.log(2))
 
 
 def test_drop_loss_stays_finite_where_the_plain_formula_does_not():

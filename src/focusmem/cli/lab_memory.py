@@ -15,6 +15,8 @@ __all__ = ["app"]
 
 _PREPARED_SITES = 400
 """What a prepared bank is made of; all of the split would take many minutes."""
+_GATE_RATE = 3e-3
+"""Of the gate alone: it is small, and nothing else moves."""
 
 DeviceOption = Annotated[str, typer.Option(help="cuda, or cpu for a trial of the machinery.")]
 
@@ -158,6 +160,10 @@ def train(
     ] = None,
     steps: Annotated[int, typer.Option(help="Steps of stage A, those of a course included.")] = 4000,
     more_steps: Annotated[int, typer.Option(help="Steps of stage B.")] = 1000,
+    gate_steps: Annotated[
+        int,
+        typer.Option(min=0, help="Without --prepared: steps of the gate alone, after stage B; 0 leaves them out."),
+    ] = 400,
     rate: Annotated[float, typer.Option(help="Learning rate of stage A; half of it in stage B.")] = 2e-4,
     state_layer: Annotated[
         int | None, typer.Option(help="Read the state off hidden states after so many blocks, whatever the variant.")
@@ -168,7 +174,9 @@ def train(
     gate_weight: Annotated[
         float | None, typer.Option(help="How much the gate's loss counts; unless told, the variant's own weight.")
     ] = None,
-    gate_rate: Annotated[float, typer.Option(help="The gate's learning rate, in multiples of the others'.")] = 10.0,
+    gate_rate: Annotated[
+        float, typer.Option(help="The gate's learning rate in stage B, in multiples of the others'.")
+    ] = 10.0,
     max_minutes: Annotated[
         float | None, typer.Option(help="Save and stop after so long, all that comes before the first step included.")
     ] = None,
@@ -177,9 +185,9 @@ def train(
 ) -> None:
     """focusmem lab train full --policy runs/policy/policy --out runs/memory/full
 
-    Train one variant of memory in the laboratory, both stages where it has two.
+    Train one variant of memory in the laboratory, both stages where it has two, and then its gate, where it has one.
 
-    A laptop-sized trial: add --device cpu --steps 2 --more-steps 2 --episodes 1 --workers 0
+    A laptop-sized trial: add --device cpu --steps 2 --more-steps 2 --gate-steps 0 --episodes 1 --workers 0
     """
     from dataclasses import replace
 
@@ -197,9 +205,14 @@ def train(
         packs_rows=is_on_gpu, stores_half=True, max_group_tokens=262_144,
     )  # fmt: skip
     stage_b = replace(stage_a, learning_rate=rate / 2, gate_rate_times=gate_rate, num_steps=more_steps)
+    gate = replace(
+        stage_a, learning_rate=_GATE_RATE, num_steps=max(1, gate_steps),
+        betas=(0.9, 0.98), max_gradient_norm=0.3, warmup_share=0.05,
+    )  # fmt: skip
     training = LabTraining(
         stage_a=stage_a,
         stage_b=stage_b,
+        gate=gate if gate_steps else None,
         content_weight=content_weight,
         gate_weight=gate_weight,
         state_layer=state_layer,
@@ -251,7 +264,7 @@ def gate(
     workers: Annotated[int, typer.Option(help="Processes that draw batches.")] = 6,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
 ) -> None:
-    """focusmem lab gate full --policy runs/policy/policy --checkpoint runs/memory/full/stage-b/memory
+    """focusmem lab gate full --policy runs/policy/policy --checkpoint runs/memory/full/gate/memory
 
     Measure how well right blocks are told from misleading ones on sites never trained on, and choose the threshold.
     """
@@ -296,7 +309,7 @@ def benefit(
     workers: Annotated[int, typer.Option(help="Processes that draw batches.")] = 6,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
 ) -> None:
-    """focusmem lab benefit full --checkpoint runs/memory/full/stage-b/memory
+    """focusmem lab benefit full --checkpoint runs/memory/full/gate/memory
 
     How likely the expert's actions are with a memory and without it, on sites never trained on; nothing is played.
 

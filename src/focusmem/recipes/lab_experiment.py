@@ -22,6 +22,7 @@ from focusmem.lab.split_bank import SplitBank
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.recipes.lab_decisions import LabBatches, LabDecisions, LabDecisionsConfig, SiteFirst
+from focusmem.recipes.lab_gate import teach_gate
 from focusmem.recipes.lab_memory import TEACHER, LabTraining, begins_with_stage_a, train_variant, variant
 from focusmem.recipes.lab_need import Surprise, surprise_of
 from focusmem.recipes.lab_pictures import lab_look, see_beforehand
@@ -174,7 +175,8 @@ def train_on_stream(
     bank: SplitBank | None = None,
 ) -> Path | None:
     """Train a variant on episodes that never come again. Nothing is prepared: trajectories are found by their site,
-    and the world answers for the teacher, whose states are worked out in each step.
+    and the world answers for the teacher, whose states are worked out in each step. A gate is then taught alone, where
+    `training` says so.
 
     Who trains several variants makes the bank once and gives it to each; its world, split and sites are then those
     that are learnt from.
@@ -197,7 +199,11 @@ def train_on_stream(
     # Another seed, so that the second stage sees new episodes as well; what a course teaches was learnt in the first.
     later = replace(needed, negative_share=misled, seed=derive_seed(needed.seed, "stage B"))
     data_b = LabStream(source(later, None), replace(stream, course=()))
-    return train_variant(name, policy, data_a, data_b, folder, training, start=start)
+    memory = train_variant(name, policy, data_a, data_b, folder, training, start=start)
+    if memory is None or training.gate is None or not variant(name).is_gated:
+        return memory
+    loop, seed = training.in_time(training.gate), derive_seed(needed.seed, "gate")
+    return teach_gate(policy, name, folder / "gate", loop, start=memory, bank=bank, seed=seed)
 
 
 def _has_lessons(name: str, start: Path | None) -> bool:

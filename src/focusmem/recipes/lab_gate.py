@@ -30,6 +30,8 @@ from focusmem.training.trajectory_batches import BatchingConfig
 
 TAUGHT = BatchingConfig(num_decisions=96, max_per_trajectory=3)
 """Of what the gate is taught with: many sites to a batch, since what belongs to another's decision is what is wrong."""
+_EPISODES_PER_STEP, _SPARE_EPISODES = 12, 64
+"""Some more than a step's decisions take, since what an episode has of them differs."""
 
 
 class OwnSite:
@@ -79,13 +81,16 @@ def teach_gate(
     loop: LoopConfig,
     *,
     start: Path,
-    num_episodes: int = 4000,
+    num_episodes: int | None = None,
     bank: SplitBank | None = None,
     batching: BatchingConfig | None = None,
     seed: int = 2,
 ) -> Path | None:
     """Teach the gate of a memory that stage B left which trajectories are of a decision's own site; what is left, when
-    finished. Its history is right as well, or the gate would forget to let it in."""
+    finished. Its history is right as well, or the gate would forget to let it in.
+
+    Unless told, there are as many episodes as the loop's steps take.
+    """
     chosen = variant(name)
     if not chosen.is_gated:
         raise ConfigError(f"A memory '{name}' has no gate that could be taught.")
@@ -95,7 +100,11 @@ def teach_gate(
         if loop.num_workers:
             bank.roll_out_all(loop.num_workers)
     config = LabDecisionsConfig(
-        split=bank.split, num_trajectories=num_episodes, num_sites=bank.num_sites, negative_share=0.0, seed=seed
+        split=bank.split,
+        num_trajectories=_episodes_for(loop) if num_episodes is None else num_episodes,
+        num_sites=bank.num_sites,
+        negative_share=0.0,
+        seed=seed,
     )
     source = LabDecisions(bank.world, policy.chat, bank, OwnSite(bank, most=1), config)
     if loop.num_workers:
@@ -105,6 +114,14 @@ def teach_gate(
     stage = GateStageConfig(is_dynamic=chosen.is_dynamic)
     result = train_gate(memory, data, folder, start=start, stage=stage, loop=loop, look=lab_look(policy))
     return signed(result.memory, name)
+
+
+def _episodes_for(loop: LoopConfig) -> int:
+    if loop.num_steps is None:
+        raise ConfigError(
+            "LoopConfig.num_steps is None; say how many steps the gate is taught, or with how many episodes."
+        )
+    return _EPISODES_PER_STEP * loop.num_steps + _SPARE_EPISODES
 
 
 def measure_gate(

@@ -149,6 +149,8 @@ class LabTraining:
     stage_b: LoopConfig = field(
         default_factory=lambda: LoopConfig(learning_rate=1e-4, gate_rate_times=10.0, num_workers=6)
     )
+    gate: LoopConfig | None = None
+    """Of the gate alone, after stage B on a stream; None: it is not taught."""
     content_weight: float | None = None
     """Lambda_basis of a variant that has content losses; None: the variant's own."""
     gate_weight: float | None = None
@@ -156,7 +158,7 @@ class LabTraining:
     state_layer: int | None = None
     """Read the state off hidden states after so many blocks; None: wherever the variant reads it."""
     max_minutes: float | None = None
-    """Both stages together save and stop after this time; the same call goes on later."""
+    """All stages together save and stop after this time; the same call goes on later."""
     started: float = field(default_factory=time.monotonic)
     """Counted from here, so that what comes before the first step counts as well."""
 

@@ -1,4 +1,4 @@
-"""The losses of both stages, each as a sum; what it is divided by is known only when all processes have counted.
+"""The losses of all stages, each as a sum; what it is divided by is known only when all processes have counted.
 
 Shapes: M target positions, V vocabulary, D policy width, N blocks, P pairs of blocks.
 """

@@ -32,6 +32,9 @@ from focusmem.training.stage_a import NOT_YET_TRAINED, StageA
 
 LEARNING_RATE = 5e-6
 
+GATE_STAGE = "gate"
+"""The name of the stage that may follow (`stage_gate.py`)."""
+
 Keeping = Literal["straight-through", "measured"]
 
 
@@ -291,7 +294,7 @@ def train_stage_b(
     """
     stored = Checkpoint.open(start)
     left_by = stored.notes.get("stage")
-    if left_by not in (StageA.name, StageB.name):
+    if left_by not in (StageA.name, StageB.name, GATE_STAGE):
         raise CheckpointError(
             f"Stage B begins with a memory from stage A, or with one of its own, but {start} was left by "
             f"'{left_by or 'something else'}'. Give the `memory` folder of a run."

@@ -25,7 +25,7 @@ from focusmem.training.losses import parting_loss
 from focusmem.training.pathway import EmbeddedShare, EncodedShare, Look
 from focusmem.training.prepared import Needs, Prepared
 from focusmem.training.stage import Losses
-from focusmem.training.stage_b import StageB, StageBConfig, gate_logits, passage_of
+from focusmem.training.stage_b import GATE_STAGE, StageB, StageBConfig, gate_logits, passage_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class GateStage:
     config: GateStageConfig = GateStageConfig()
     start_sha256: str | None = None
     """Of the weights it began with."""
-    name = "gate"
+    name = GATE_STAGE
     trained_parts = ("gate",)
 
     @property
