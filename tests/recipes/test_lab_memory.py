@@ -58,6 +58,13 @@ def test_a_batch_carries_the_pixels_of_everything_it_shows(world, policy, bank):
         assert len(batch.pixels.pixels_NHWC) == len(shown)
 
 
+def test_other_decisions_have_another_digest(world, policy, bank):
+    """By which a run that goes on knows that it learns from the same."""
+    one, same, other = (batches(decisions(world, policy, bank, seed=seed)) for seed in (0, 0, 1))
+    assert one.digest == same.digest
+    assert one.digest != other.digest
+
+
 def test_everything_that_batches_show_can_be_seen_beforehand(world, policy, bank):
     source = decisions(world, policy, bank, negative_share=1.0)
     shown = {digest for number in range(9) for digest in batches(source).batch(number).pixels.digests}

@@ -14,7 +14,7 @@ from focusmem.training.batch import ListedBatches, TrainingBatch
 from focusmem.training.pathway import EncodedShare, embed
 from focusmem.training.prepared import Preparer
 from focusmem.training.stage_a import train_stage_a
-from focusmem.training.stage_b import train_stage_b
+from focusmem.training.stage_b import StageBConfig, train_stage_b
 from focusmem.training.stage_gate import GateStage, GateStageConfig, train_gate
 from training.samples import learnt_from, make_batch, make_data, make_loop, make_memory_policy
 
@@ -150,6 +150,17 @@ def test_begins_with_what_stage_b_or_it_itself_left(stages, tmp_path):
     assert more.is_finished
     began_with = Checkpoint.open(more.memory).notes["config"]["stage"]["start_sha256"]
     assert began_with == Checkpoint.open(first.memory).weights_sha256
+    assert train_stage_b(policy, data, tmp_path / "3", start=more.memory, loop=make_loop()).is_finished
+
+
+def test_a_gate_that_took_no_part_in_stage_b_is_not_taught(stages, tmp_path):
+    """Its norms were never calibrated, and so it would learn what all blocks have in common."""
+    stage_a, _ = stages
+    data, policy, loop = ListedBatches([tasks(0, 1)]), make_memory_policy(is_trained=False), make_loop()
+    ungated = StageBConfig(is_gated=False)
+    left = train_stage_b(policy, data, tmp_path / "b", start=stage_a, stage=ungated, loop=loop).memory
+    with pytest.raises(CheckpointError, match="took no part in stage B"):
+        train_gate(policy, data, tmp_path / "refused", start=left, loop=loop)
 
 
 def test_config_names_the_field():

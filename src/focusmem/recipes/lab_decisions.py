@@ -6,6 +6,7 @@ Nothing is stored: prompts carry placeholders for screenshots, and a batch's pix
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from focusmem.agent.prompt import NUM_RECENT
 from focusmem.bank.leakage import LeakageGuard
 from focusmem.errors import ConfigError
 from focusmem.evidence import CHUNK_EVENTS, episodic_items, working_items
+from focusmem.files import sha256_hex
 from focusmem.lab.answers import QUESTIONS, answer_to
 from focusmem.lab.corpus import Corpus
 from focusmem.lab.drawing import all_pixels_of, made_side_by_side, placeholder
@@ -296,6 +298,12 @@ def _stand_in(step: Step) -> Screenshot:
 
 class LabBatches(TrajectoryBatches):
     """Batches of laboratory decisions, drawn."""
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal where equal numbers give equal decisions."""
+        assert isinstance(self.source, LabDecisions)
+        return sha256_hex(f"{super().digest} {self.source.config!r}".encode())
 
     def batch(self, number: int) -> TrainingBatch:
         assert isinstance(self.source, LabDecisions)

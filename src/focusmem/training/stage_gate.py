@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import LayerNorm
 
 from focusmem.errors import CheckpointError, ConfigError
+from focusmem.model.calibration import are_calibrated
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.policy import MemoryPolicy
 from focusmem.training.batch import TrainingData
@@ -129,6 +130,8 @@ def train_gate(
             "Give the `memory` folder of a run."
         )
     stored.load_into(policy)
+    if not are_calibrated(policy.gate.norms):
+        raise CheckpointError(f"The gate in {start} took no part in stage B; give a memory that was trained with one.")
     return train(
         policy,
         data,
