@@ -13,6 +13,7 @@ from focusmem.model.injection import Place
 from focusmem.training.batch import ListedBatches, TrainingBatch
 from focusmem.training.pathway import EncodedShare, embed
 from focusmem.training.prepared import Preparer
+from focusmem.training.stage import Passage
 from focusmem.training.stage_a import train_stage_a
 from focusmem.training.stage_b import StageBConfig, train_stage_b
 from focusmem.training.stage_gate import GateStage, GateStageConfig, train_gate
@@ -69,7 +70,8 @@ def test_whatever_misleads_or_is_of_another_task_is_parted_from_whatever_is_righ
     assert losses.sums["gate"].item() == pytest.approx(expected, rel=1e-4)
     assert share.counts["gate"] == len(wrong)
     assert abs(expected / len(wrong) - math.log(2)) > 0.01, "it matters which are right"
-    assert (losses.passage.num_ordinary, losses.passage.num_negative) == (len(right), sum(share.is_negative))
+    kept = [sum(value > 0 for value in values) for values in (right, wrong)]
+    assert losses.passage == Passage(len(right), kept[0], len(wrong), kept[1])
 
 
 def test_labels_move_the_gate_alone_and_neither_open_nor_close_it():

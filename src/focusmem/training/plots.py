@@ -20,6 +20,9 @@ _COLOURS = {
     "negative": "#c0392b",
 }
 
+_FLAT = 20
+"""So many times its last value a curve may have been before its end can no longer be told from zero."""
+
 
 def plot_run(folder: Path, *, title: str) -> list[Path]:
     """Draw `losses.png`, and `gate.png` where a gate took part, from the run's metrics."""
@@ -40,9 +43,17 @@ def _losses(lines: list[dict[str, Any]], path: Path, title: str) -> Path:
         values = [line["gradient_norm"] if name == "gradient_norm" else line["loss"].get(name) for line in lines]
         _draw(axes, lines, values, _COLOURS.get(name, "#777777"), name.replace("_", " "))
         axes.set_title(name.replace("_", " "))
-        axes.set_ylim(0, 1.05 * max(axes.get_ylim()[1], 1e-9))
+        _scale(axes, [value for value in values if value is not None])
     figure.suptitle(title)
     return write_figure(figure, path)
+
+
+def _scale(axes: Axes, values: list[float]) -> None:
+    """From zero; by powers of ten where the end would lie flat on it."""
+    if min(values, default=0.0) > 0 and max(values) > _FLAT * values[-1]:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(0, 1.05 * max(axes.get_ylim()[1], 1e-9))
 
 
 def _gate(lines: list[dict[str, Any]], path: Path, title: str) -> Path:

@@ -158,7 +158,7 @@ class StageB:
                 policy, rows.decisions, memory, own_B, rng=random.Random(seed), max_tokens=max_tokens
             )
         sums |= self._of_labels(policy, share, encoded, memory, is_negative)
-        return Losses(sums, passage_of(memory.keep, is_negative))
+        return Losses(sums, _passage(memory.keep, is_negative))
 
     def _of_labels(
         self, policy: MemoryPolicy, share: Prepared, encoded: EncodedShare, memory: Memory, is_negative: list[bool]
@@ -268,7 +268,7 @@ def keeping_term(
     return total - total.detach()
 
 
-def passage_of(keep: tuple[bool, ...], is_negative: list[bool]) -> Passage:
+def _passage(keep: tuple[bool, ...], is_negative: list[bool]) -> Passage:
     pairs = list(zip(keep, is_negative, strict=True))
     return Passage(
         num_ordinary=sum(not negative for _, negative in pairs),

@@ -25,8 +25,8 @@ from focusmem.training.loop import TrainingResult, train
 from focusmem.training.losses import parting_loss
 from focusmem.training.pathway import EmbeddedShare, EncodedShare, Look
 from focusmem.training.prepared import Needs, Prepared
-from focusmem.training.stage import Losses
-from focusmem.training.stage_b import GATE_STAGE, StageB, StageBConfig, gate_logits, passage_of
+from focusmem.training.stage import Losses, Passage
+from focusmem.training.stage_b import GATE_STAGE, StageB, StageBConfig, gate_logits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,9 @@ class GateStage:
             foreign_N, _ = stage_b.foreign_logits(policy, share, encoded, memory)
             wrong_N = torch.cat([wrong_N, foreign_N])
         sums = {"gate": parting_loss(wrong_N, right_N)} if len(wrong_N) and len(right_N) else {}
-        return Losses(sums, passage_of(memory.keep, is_negative))
+        num_right, num_wrong = torch.stack([(right_N > 0).sum(), (wrong_N > 0).sum()]).tolist()
+        # What is trusted more than not: no threshold has been chosen yet, and items of other tasks stand in no draw.
+        return Losses(sums, Passage(len(right_N), num_right, len(wrong_N), num_wrong))
 
 
 def train_gate(
