@@ -101,13 +101,15 @@ def test_another_threshold_is_fine(stored):
     assert torch.equal(output_of(policy), output_of(stored[1]))
 
 
-def test_a_gate_that_sees_something_else_stays_as_it_is_or_is_refused(stored):
+@pytest.mark.parametrize("changes", [{"sees_evidence": True}, {"hidden_width": 32}])
+def test_another_gate_stays_as_it_is_or_is_refused(stored, changes):
     """Everything besides the gate is taken over, where it may differ."""
-    policy = make_policy(state_source="hidden", state_layer=2, gate=GateConfig(sees_evidence=True))
-    with pytest.raises(CheckpointError, match=r"gate\.sees_evidence"):
+    policy = make_policy(state_source="hidden", state_layer=2, gate=GateConfig(**changes))
+    [name] = changes
+    with pytest.raises(CheckpointError, match=rf"gate\.{name}"):
         Checkpoint.open(stored[0]).load_into(policy)
     before = {name: tensor.clone() for name, tensor in policy.trained_state().items()}
-    Checkpoint.open(stored[0]).load_into(policy, may_differ=("gate.sees_evidence",))
+    Checkpoint.open(stored[0]).load_into(policy, may_differ=(f"gate.{name}",))
     wanted = stored[1].trained_state()
     for name, tensor in policy.trained_state().items():
         assert torch.equal(tensor, before[name] if name.startswith("gate.") else wanted[name]), name

@@ -53,6 +53,8 @@ def test_absorbed_equals_keys_and_values(form):
     items = EvidenceCache(policy, CacheConfig(form=form)).fetch(RECORDS)
     reference = EvidenceCache(policy).fetch(RECORDS)
     torch.testing.assert_close(blocks_of(policy, items), blocks_of(policy, reference), rtol=1e-4, atol=1e-5)
+    for one, other in zip(items, reference, strict=True):
+        assert torch.equal(one.looks_NE, other.looks_NE)
 
 
 @pytest.mark.parametrize("form", ["keys_values", "features"])

@@ -99,8 +99,39 @@ def test_a_gate_that_sees_the_evidence_goes_by_it_and_teaches_it_nothing():
     assert summary.grad is None
 
 
+def test_one_projection_for_state_and_evidence():
+    """What it makes of the one it makes of the other, and there is nothing else to learn."""
+    config = GateConfig(sees_evidence=True, evidence_source="embeddings", shares_projection=True)
+    torch.manual_seed(0)
+    gate = TrustGate(config, policy_width=16, evidence_width=16)
+    torch.nn.init.normal_(gate.out.weight)
+    state, blocks, _, _ = inputs(3)
+    hidden = []
+    gate.hidden.register_forward_pre_hook(lambda _, given: hidden.append(given[0]))
+    logits = gate.logits(state, blocks, state)
+    of_state, _, _, of_evidence, of_both = hidden[0].split(config.hidden_width, dim=-1)
+    assert torch.equal(of_state, of_evidence)
+    torch.testing.assert_close(of_both, of_state.square())
+    assert not torch.allclose(gate.logits(state, blocks, state.roll(1, 0)), logits)
+    own = TrustGate(GateConfig(sees_evidence=True), policy_width=16, evidence_width=16)
+    missing = own.state_dict().keys() - gate.state_dict().keys()
+    assert missing == {"project_evidence.weight", "project_evidence.bias"}
+    with pytest.raises(ConfigError, match="no embeddings in common"):
+        TrustGate(config, policy_width=16, evidence_width=12)
+
+
 @pytest.mark.parametrize(
-    "values", [{"threshold": 1.0}, {"open_at": 0.0}, {"temperature": 0.0}, {"stretch": (0.0, 1.1)}]
+    "values",
+    [
+        {"threshold": 1.0},
+        {"open_at": 0.0},
+        {"temperature": 0.0},
+        {"stretch": (0.0, 1.1)},
+        {"evidence_source": "pixels"},
+        {"shares_projection": True},
+        {"shares_projection": True, "sees_evidence": True},
+        {"shares_projection": True, "evidence_source": "embeddings"},
+    ],
 )
 def test_config_names_the_field(values):
     with pytest.raises(ConfigError, match=f"GateConfig.{next(iter(values))}"):

@@ -19,6 +19,7 @@ def test_extended_chunk_equals_the_chunk_encoded_again(form):
         again = policy.encode([evidence(0, num_events=num_events)], form=form)[0]
         assert grown.evidence.num_tokens == again.evidence.num_tokens
         torch.testing.assert_close(grown.summary_NE, again.summary_NE, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(grown.looks_NE, again.looks_NE, rtol=1e-4, atol=1e-5)
         place = [Place(0, WORKING, 0)]
         torch.testing.assert_close(
             policy.read([grown], place, None), policy.read([again], place, None), rtol=1e-4, atol=1e-5

@@ -1,11 +1,14 @@
 """The equalities the whole project stands on, on a toy Qwen3-VL with DeepStack and screenshots of different sizes."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from focusmem.errors import ConfigError
 from focusmem.model.backbone import Backbone
 from focusmem.model.compressor import CompressorConfig
+from focusmem.model.gate import GateConfig
 from focusmem.model.generation import GenerationConfig, generate
 from focusmem.model.injection import Place
 from focusmem.model.inputs import stack_rows
@@ -174,6 +177,9 @@ def test_state_layer_must_exist():
         MemoryPolicy(Backbone.toy(), make_config(state_source="hidden", state_layer=9))
     with pytest.raises(ConfigError, match="give a layer with 'hidden'"):
         make_config(state_source="hidden")
+    gate = GateConfig(sees_evidence=True, evidence_source="embeddings", shares_projection=True)
+    with pytest.raises(ConfigError, match="shares_projection is for a state of embeddings"):
+        make_config(state_source="hidden", state_layer=1, gate=gate)
 
 
 @pytest.mark.parametrize("state_source", [{}, {"state_source": "hidden", "state_layer": 2}])
@@ -330,6 +336,25 @@ def test_items_read_for_several_decisions_equal_copies_of_them():
         policy.encode(records[:1], form="features")[0].read_as([0])
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("form", ["keys_values", "features"])
+def test_how_an_item_looks_is_the_mean_of_its_embeddings(form):
+    """Whatever it is encoded with, and it is what a gate of embeddings sees."""
+    gate = GateConfig(sees_evidence=True, evidence_source="embeddings", shares_projection=True)
+    policy = make_policy(gate=gate)
+    prompts, records, places = three_decisions()
+    reader = policy.encoder.backbone
+    embedded = reader.embed([reader.tokenise(record, is_complete=True) for record in records])
+    wanted = torch.stack([row.embeds_SD.mean(dim=0) for row in embedded])
+    items = policy.encode(records, form=form)
+    torch.testing.assert_close(torch.cat([item.looks_NE for item in items]), wanted, rtol=1e-4, atol=1e-6)
+    memory = policy.remember(policy.embed(prompts), items, places)
+    torch.testing.assert_close(memory.evidence_NE, wanted, rtol=1e-4, atol=1e-6)
+    other = make_policy(gate=replace(gate, evidence_source="hidden", shares_projection=False))
+    memory = other.remember(other.embed(prompts), items, places)
+    assert torch.equal(memory.evidence_NE, torch.cat([item.summary_NE for item in items]))
+
+
 def test_blocks_are_as_read_and_the_gate_scales_what_is_injected():
     """A rejected block is still there to be scored; in training a kept one carries the gradient of being kept."""
     policy = make_policy().train()
@@ -340,7 +365,7 @@ def test_blocks_are_as_read_and_the_gate_scales_what_is_injected():
     assert True in memory.keep
     assert False in memory.keep
     torch.testing.assert_close(memory.blocks_NKD, policy.read(items, places, policy.state(rows)))
-    again = policy.gate.logits(memory.state_ND, memory.blocks_NKD, memory.summary_NE)
+    again = policy.gate.logits(memory.state_ND, memory.blocks_NKD, memory.evidence_NE)
     torch.testing.assert_close(again, memory.trust.logits_N)
     injected = policy.inject(rows, memory)
     presences = [row.presence_S for row in injected if row.presence_S is not None]

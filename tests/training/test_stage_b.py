@@ -199,7 +199,7 @@ def test_what_keeping_costs_is_measured_without_bias():
         with torch.no_grad():
             return row_sums(policy.backbone, injected, target_hidden(policy.backbone, injected, max_tokens=65_536))
 
-    trust_N = policy.gate.logits(memory.state_ND, memory.blocks_NKD, memory.summary_NE).sigmoid()
+    trust_N = policy.gate.logits(memory.state_ND, memory.blocks_NKD, memory.evidence_NE).sigmoid()
     expected, found = 0.0, 0.0
     for pattern in itertools.product([False, True], repeat=most):
         keep = [False] * len(memory.places)

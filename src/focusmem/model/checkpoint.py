@@ -121,7 +121,7 @@ class Checkpoint:
         self._check_backbones(policy.backbone, policy.encoder.backbone)
         self._check_config(policy, may_differ)
         state, own = self._weights(), policy.trained_state()
-        if self.config.gate.sees_evidence != policy.config.gate.sees_evidence:
+        if replace(self.config.gate, threshold=policy.config.gate.threshold) != policy.config.gate:
             state, own = (
                 {name: tensor for name, tensor in one.items() if not name.startswith("gate.")} for one in (state, own)
             )

@@ -36,6 +36,11 @@ class MemoryConfig:
                 f"MemoryConfig.state_layer is {self.state_layer} with state_source '{self.state_source}'; "
                 "give a layer with 'hidden' and none with 'embeddings'."
             )
+        if self.gate.shares_projection and self.state_source != "embeddings":
+            raise ConfigError(
+                "GateConfig.shares_projection is for a state of embeddings, but MemoryConfig.state_source is "
+                f"'{self.state_source}'."
+            )
 
 
 def config_to_dict(config: MemoryConfig) -> dict[str, Any]:

@@ -16,6 +16,8 @@ class EncodedItems:
     evidence: Evidence
     summary_NE: Tensor
     """Mean of each item's hidden states: the readout adapter's view of the item."""
+    looks_NE: Tensor
+    """Mean of each item's input embeddings, as a state is that of a decision's."""
 
     @property
     def num_items(self) -> int:
@@ -34,7 +36,7 @@ class EncodedItems:
         if not isinstance(self.evidence, KeysValues):
             raise TypeError(f"only keys and values can be shared, not {type(self.evidence).__name__}")
         shared = SharedKeysValues.of(self.evidence, items)
-        return EncodedItems(shared, self.summary_NE[shared.item_of_reading_N])
+        return EncodedItems(shared, *(one[shared.item_of_reading_N] for one in (self.summary_NE, self.looks_NE)))
 
     def split(self, lengths: Sequence[int]) -> list["EncodedItems"]:
         """Each item on its own, cut to its length. Copies: a view would keep the whole group alive."""
@@ -48,7 +50,7 @@ class EncodedItems:
         else:
             assert isinstance(evidence, Features), "what is shared is read where it lies"
             alone = replace(evidence, features_NTH=_copied(evidence.features_NTH[one, :length]), mask_NT=None)
-        return EncodedItems(alone, self.summary_NE[one].clone())
+        return EncodedItems(alone, self.summary_NE[one].clone(), self.looks_NE[one].clone())
 
 
 def _copied(tensor: Tensor) -> Tensor:

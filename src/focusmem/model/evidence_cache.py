@@ -31,7 +31,7 @@ Precision = Literal["exact", "bfloat16", "int8"]
 
 _log = logging.getLogger(__name__)
 _INT8_MAX = 127
-_SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +183,7 @@ class EvidenceCache:
     def _part_names(self) -> set[str]:
         parts = {"features"} if self.config.form == "features" else {"keys", "values"}
         scales = {f"{part}_scale" for part in parts} if self.config.precision == "int8" else set()
-        return {"summary", *parts, *scales}
+        return {"summary", "looks", *parts, *scales}
 
     def _path(self, digest: str, context: str) -> Path | None:
         folder = self.config.folder
@@ -219,7 +219,7 @@ class EvidenceCache:
         else:
             assert isinstance(evidence, Features), "freshly encoded items are not shared"
             parts = {"features": evidence.features_NTH}
-        entry = {"summary": item.summary_NE}
+        entry = {"summary": item.summary_NE, "looks": item.looks_NE}
         for name, tensor in parts.items():
             if self.config.precision == "int8":
                 entry[name], entry[f"{name}_scale"] = quantise(tensor)
@@ -236,8 +236,8 @@ class EvidenceCache:
             return entry[name].to(dtype) if scale is None else dequantise(entry[name], scale, dtype)
 
         if self.config.form == "features":
-            return EncodedItems(Features(part("features"), None), entry["summary"])
-        return EncodedItems(KeysValues(part("keys"), part("values"), None), entry["summary"])
+            return EncodedItems(Features(part("features"), None), entry["summary"], entry["looks"])
+        return EncodedItems(KeysValues(part("keys"), part("values"), None), entry["summary"], entry["looks"])
 
 
 def forget_on_disk(folder: Path, prompt: Prompt) -> None:

@@ -6,12 +6,15 @@ Paper, Appendix A.3; HardConcrete after Louizos et al. 2018.
 
 import math
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from focusmem.errors import ConfigError
+
+EvidenceSource = Literal["hidden", "embeddings"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +29,13 @@ class GateConfig:
     stretch: tuple[float, float] = (-0.1, 1.1)
     """Its limits before it is cut to [0, 1]."""
     sees_evidence: bool = False
-    """Whether it also sees the mean of the item's hidden states, which is kept with every item. The paper's sees the
-    block alone; but a block keeps what serves actions, and where it comes from may be lost on the way."""
+    """Whether it also sees a mean over the item itself, which is kept with every item. The paper's sees the block
+    alone; but a block keeps what serves actions, and where it comes from may be lost on the way."""
+    evidence_source: EvidenceSource = "hidden"
+    """Of what: the encoder's hidden states, or its input embeddings, as a state is by default."""
+    shares_projection: bool = False
+    """Whether state and evidence go through one projection. For means of the same embeddings: what tells one origin
+    from another is then the same for both from the start, and takes far fewer of them to learn."""
 
     def __post_init__(self) -> None:
         for name in ("threshold", "open_at"):
@@ -35,6 +43,12 @@ class GateConfig:
                 raise ConfigError(f"GateConfig.{name} is {getattr(self, name)}; it must be between 0 and 1.")
         if self.temperature <= 0:
             raise ConfigError(f"GateConfig.temperature is {self.temperature}; it must be positive.")
+        if self.evidence_source not in get_args(EvidenceSource):
+            raise ConfigError(
+                f"GateConfig.evidence_source is '{self.evidence_source}'; choose one of {get_args(EvidenceSource)}."
+            )
+        if self.shares_projection and not (self.sees_evidence and self.evidence_source == "embeddings"):
+            raise ConfigError("GateConfig.shares_projection needs sees_evidence, and evidence_source 'embeddings'.")
         low, high = self.stretch
         if not (low < 0 and high > 1):
             raise ConfigError(f"GateConfig.stretch is {self.stretch}; it must begin below 0 and end above 1.")
@@ -67,7 +81,13 @@ class TrustGate(nn.Module):
         self.project_block = nn.Linear(policy_width, config.hidden_width)
         if config.sees_evidence:
             self.norm_evidence = nn.LayerNorm(evidence_width)
-            self.project_evidence = nn.Linear(evidence_width, config.hidden_width)
+            if not config.shares_projection:
+                self.project_evidence = nn.Linear(evidence_width, config.hidden_width)
+            elif evidence_width != policy_width:
+                raise ConfigError(
+                    f"GateConfig.shares_projection is on, but the encoder is {evidence_width} wide and the policy "
+                    f"{policy_width}; they have no embeddings in common."
+                )
         num_parts = 5 if config.sees_evidence else 3
         self.hidden = nn.Linear(num_parts * config.hidden_width, config.hidden_width)
         self.out = nn.Linear(config.hidden_width, 1)
@@ -79,21 +99,22 @@ class TrustGate(nn.Module):
         """Of what it sees."""
         return [self.norm_state, self.norm_block, *([self.norm_evidence] if self.config.sees_evidence else [])]
 
-    def seen(self, state_ND: Tensor, blocks_NKD: Tensor, summary_NE: Tensor) -> list[Tensor]:
+    def seen(self, state_ND: Tensor, blocks_NKD: Tensor, evidence_NE: Tensor) -> list[Tensor]:
         """What goes into each of its norms."""
-        return [state_ND, blocks_NKD.mean(dim=1), *([summary_NE] if self.config.sees_evidence else [])]
+        return [state_ND, blocks_NKD.mean(dim=1), *([evidence_NE] if self.config.sees_evidence else [])]
 
-    def logits(self, state_ND: Tensor, blocks_NKD: Tensor, summary_NE: Tensor) -> Tensor:
+    def logits(self, state_ND: Tensor, blocks_NKD: Tensor, evidence_NE: Tensor) -> Tensor:
         """Trust before the sigmoid, (N,). Detach `blocks_NKD` for a loss that must not reshape the blocks.
 
-        `summary_NE` is the mean of each item's hidden states. It teaches the encoder nothing.
+        `evidence_NE` is what `GateConfig.evidence_source` says of each item. It teaches the encoder nothing.
         """
         dtype = self.hidden.weight.dtype
         state = self.project_state(self.norm_state(state_ND.to(dtype)))
         block = self.project_block(self.norm_block(blocks_NKD.to(dtype).mean(dim=1)))
         parts = [state, block, state * block]
         if self.config.sees_evidence:
-            evidence = self.project_evidence(self.norm_evidence(summary_NE.detach().to(dtype)))
+            project = self.project_state if self.config.shares_projection else self.project_evidence
+            evidence = project(self.norm_evidence(evidence_NE.detach().to(dtype)))
             parts += [evidence, state * evidence]
         hidden = F.gelu(self.hidden(torch.cat(parts, dim=-1)))
         return self.out(hidden).squeeze(-1).float()  # type: ignore[no-any-return]
@@ -102,7 +123,7 @@ class TrustGate(nn.Module):
         self,
         state_ND: Tensor,
         blocks_NKD: Tensor,
-        summary_NE: Tensor,
+        evidence_NE: Tensor,
         valid_N: Tensor,
         *,
         generator: torch.Generator | None = None,
@@ -112,7 +133,7 @@ class TrustGate(nn.Module):
         In training mode the decision is drawn, with a `generator` of the logits' device; otherwise trust is compared
         with the threshold.
         """
-        logits_N = self.logits(state_ND, blocks_NKD, summary_NE)
+        logits_N = self.logits(state_ND, blocks_NKD, evidence_NE)
         if self.training:
             soft_N = self._hard_concrete(logits_N, generator)
             keep_N = (soft_N > 0.5) & valid_N

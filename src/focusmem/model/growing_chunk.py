@@ -23,26 +23,29 @@ class GrowingChunk:
         self._fingerprint = policy.fingerprint()
         self._cache = policy.encoder.backbone.new_cache()
         self._hidden: list[Tensor] = []
+        self._embeds: list[Tensor] = []
         self._num_tokens = self._next_position = 0
         self.append(opening)
 
     @torch.no_grad()
     def append(self, turns: Sequence[Turn]) -> None:
-        hidden_1SE, self._next_position = self._read(turns)
+        hidden_1SE, embeds_1SE, self._next_position = self._read(turns)
         self._hidden.append(hidden_1SE)
+        self._embeds.append(embeds_1SE)
         self._num_tokens += hidden_1SE.shape[1]
 
     @torch.no_grad()
     def encoded(self, closing: Sequence[Turn], *, form: EvidenceForm = "keys_values") -> EncodedItems:
         """The chunk as it stands, equal to encoding opening, events and closing from scratch."""
-        closing_1SE, _ = self._read(closing)
+        hidden_1SE, embeds_1SE, _ = self._read(closing)
         self._cut_back()
-        hidden_1TE = torch.cat([*self._hidden, closing_1SE], dim=1)
+        hidden_1TE = torch.cat([*self._hidden, hidden_1SE], dim=1)
+        embeds_1TE = torch.cat([*self._embeds, embeds_1SE], dim=1)
         mask_1T = torch.ones(hidden_1TE.shape[:2], dtype=torch.bool, device=hidden_1TE.device)
-        [item] = self._policy.compress_hidden(hidden_1TE, mask_1T, form=form).split([hidden_1TE.shape[1]])
+        [item] = self._policy.compress_hidden(hidden_1TE, embeds_1TE, mask_1T, form=form).split([hidden_1TE.shape[1]])
         return item
 
-    def _read(self, turns: Sequence[Turn]) -> tuple[Tensor, int]:
+    def _read(self, turns: Sequence[Turn]) -> tuple[Tensor, Tensor, int]:
         if self._policy.training:
             raise RuntimeError("a chunk grows from one step to the next; call policy.eval() first")
         if self._policy.fingerprint() != self._fingerprint:
@@ -53,7 +56,8 @@ class GrowingChunk:
         past_mask_1P = torch.ones(1, self._num_tokens, dtype=torch.bool, device=row.embeds_SD.device)
         try:
             with torch.autocast(row.embeds_SD.device.type, enabled=False):
-                return encoder(stack_rows([row]), cache=self._cache, past_mask_BP=past_mask_1P), row.next_position
+                hidden_1SE = encoder(stack_rows([row]), cache=self._cache, past_mask_BP=past_mask_1P)
+                return hidden_1SE, row.embeds_SD[None], row.next_position
         except BaseException:
             self._cut_back()
             raise

@@ -42,8 +42,8 @@ class Memory:
     """u_t of each block's decision; None when neither readout nor gate asked for it."""
     valid: tuple[bool, ...] = ()
     """Which blocks the gate may let in at all; empty when it did not take part."""
-    summary_NE: Tensor | None = None
-    """The mean of each item's hidden states, as the gate saw it; None when it did not take part."""
+    evidence_NE: Tensor | None = None
+    """What the gate saw of each item's evidence; None when it did not take part."""
 
 
 class MemoryPolicy(nn.Module):
@@ -104,15 +104,18 @@ class MemoryPolicy(nn.Module):
     def encode_rows(self, rows: Sequence[Row], *, form: EvidenceForm = "keys_values") -> EncodedItems:
         """The same for embedded rows, as one padded group with its mask: the form that training uses."""
         batch = stack_rows(rows)
-        return self.compress_hidden(self.encoder(batch), batch.mask_BS, form=form)
+        return self.compress_hidden(self.encoder(batch), batch.embeds_BSD, batch.mask_BS, form=form)
 
-    def compress_hidden(self, hidden_NTE: Tensor, mask_NT: Tensor, *, form: EvidenceForm) -> EncodedItems:
+    def compress_hidden(
+        self, hidden_NTE: Tensor, embeds_NTE: Tensor, mask_NT: Tensor, *, form: EvidenceForm
+    ) -> EncodedItems:
         features_NTH = self.compressor.features(hidden_NTE)
         weights_NT1 = mask_NT[..., None].to(torch.float32)
-        summary_NE = (hidden_NTE.float() * weights_NT1).sum(dim=1) / weights_NT1.sum(dim=1).clamp(min=1)
+        num_N1 = weights_NT1.sum(dim=1).clamp(min=1)
+        summary_NE, looks_NE = ((one.float() * weights_NT1).sum(dim=1) / num_N1 for one in (hidden_NTE, embeds_NTE))
         if form == "features":
-            return EncodedItems(Features(features_NTH, mask_NT), summary_NE)
-        return EncodedItems(self.compressor.keys_values(features_NTH, mask_NT), summary_NE)
+            return EncodedItems(Features(features_NTH, mask_NT), summary_NE, looks_NE)
+        return EncodedItems(self.compressor.keys_values(features_NTH, mask_NT), summary_NE, looks_NE)
 
     # Decision side
 
@@ -192,10 +195,15 @@ class MemoryPolicy(nn.Module):
         state_ND = None if state_BD is None else state_BD[[place.row for place in places]]
         if not is_gated or state_ND is None:
             return Memory(blocks_NKD, tuple(places), tuple(valid_N.tolist()), state_ND=state_ND)
-        summary_NE = torch.cat([group.summary_NE for group in items])
-        trust: Trust = self.gate(state_ND, blocks_NKD, summary_NE, valid_N, generator=generator)
+        evidence_NE = self.seen_evidence(items)
+        trust: Trust = self.gate(state_ND, blocks_NKD, evidence_NE, valid_N, generator=generator)
         keep, valid = torch.stack([trust.keep_N, valid_N]).tolist()
-        return Memory(blocks_NKD, tuple(places), tuple(keep), trust, state_ND, tuple(valid), summary_NE)
+        return Memory(blocks_NKD, tuple(places), tuple(keep), trust, state_ND, tuple(valid), evidence_NE)
+
+    def seen_evidence(self, items: Sequence[EncodedItems]) -> Tensor:
+        """What the gate is shown of the items' evidence besides their blocks, (N, E)."""
+        is_hidden = self.config.gate.evidence_source == "hidden"
+        return torch.cat([group.summary_NE if is_hidden else group.looks_NE for group in items])
 
     def inject(self, rows: Sequence[Row], memory: Memory | None) -> list[Row]:
         """Rows with their accepted blocks in front; without any, the rows themselves."""

@@ -29,10 +29,10 @@ LAB_MEMORY = MemoryConfig(
     lora=LoraConfig(rank=16, alpha=16, dropout=0.0),
     compressor=CompressorConfig(num_tokens=8, num_heads=6),
     readout=ReadoutConfig(hidden_width=64),
-    gate=GateConfig(hidden_width=64, sees_evidence=True),
+    gate=GateConfig(hidden_width=128, sees_evidence=True, evidence_source="embeddings", shares_projection=True),
 )
-"""Small enough that two of them are shipped, and without dropout, which packed rows do not have. The gate sees the
-evidence's mean besides the block, since which site a block is from is lost in it; everything else as in the paper."""
+"""Small enough that two of them are shipped, and without dropout, which packed rows do not have. The gate sees how the
+evidence looks besides its block, since which site a block is from is lost in it; everything else as in the paper."""
 
 _VARIANT = "variant"
 """The note on a checkpoint's card that says which variant it is."""
@@ -62,6 +62,11 @@ class Variant:
     @property
     def is_gated(self) -> bool:
         return self.stage_b is not None and self.stage_b.is_gated
+
+
+def _with_hidden_state(memory: MemoryConfig, layer: int) -> MemoryConfig:
+    """Read off hidden states after so many blocks, which a gate cannot see as it sees embeddings."""
+    return replace(memory, state_source="hidden", state_layer=layer, gate=replace(memory.gate, shares_projection=False))
 
 
 def _with_tokens(num: int) -> MemoryConfig:
@@ -106,7 +111,7 @@ VARIANTS: Mapping[str, Variant] = {
         f"state-{layer}": Variant(
             stage_a=_CONTENT,
             stage_b=_FULL,
-            memory=replace(LAB_MEMORY, state_source="hidden", state_layer=layer),
+            memory=_with_hidden_state(LAB_MEMORY, layer),
             what=f"full, the state being hidden states after {layer} of 8 blocks",
         )
         for layer in (2, 4)
@@ -169,8 +174,7 @@ class LabTraining:
         if self.gate_weight is not None and chosen.stage_b is not None:
             chosen = replace(chosen, stage_b=replace(chosen.stage_b, gate_weight=self.gate_weight))
         if self.state_layer is not None:
-            memory = replace(chosen.memory, state_source="hidden", state_layer=self.state_layer)
-            chosen = replace(chosen, memory=memory)
+            chosen = replace(chosen, memory=_with_hidden_state(chosen.memory, self.state_layer))
         return chosen
 
     def in_time(self, loop: LoopConfig) -> LoopConfig:

@@ -2,7 +2,7 @@
 
 The trained gate of a memory gets no label for ordinary blocks; a memory without one has no gate to ask. A probe asks
 the same of all of them: is it still in what a gate sees which decision a block belongs to? It sees what the memory's
-gate would: the block, and with `GateConfig.sees_evidence` the mean of the item's hidden states.
+gate would: the block, and with `GateConfig.sees_evidence` a mean over the item itself.
 
 Shapes: N blocks, K memory tokens, D policy width, E evidence width.
 """
@@ -28,7 +28,7 @@ from focusmem.training.threshold import area_under_curve
 class LabelledBlocks:
     state_ND: Tensor
     blocks_NKD: Tensor
-    summary_NE: Tensor
+    evidence_NE: Tensor
     is_right_N: Tensor
     hidden: Mapping[int, Tensor] = field(default_factory=dict)
     """What the state would be if it were hidden states after so many blocks, where that was asked for."""
@@ -61,15 +61,15 @@ def labelled_blocks(
     ):
         memory = offered.memory
         assert memory.state_ND is not None, "the gate took part, so the state was there"
-        assert memory.summary_NE is not None, "and so was what it sees of the evidence"
+        assert memory.evidence_NE is not None, "and so was what it sees of the evidence"
         of_row = [place.row for place in memory.places]
         hidden = [policy.hidden_state(offered.rows.decisions, layer)[of_row] for layer in layers]
-        seen = (memory.state_ND.float(), memory.blocks_NKD.float(), memory.summary_NE.float())
+        seen = (memory.state_ND.float(), memory.blocks_NKD.float(), memory.evidence_NE.float())
         found.append((*seen, ~torch.tensor(offered.is_negative), *hidden))
     if not found:
         raise ConfigError("There is not one block in the data to probe.")
-    state, blocks, summary, is_right, *others = (torch.cat(parts) for parts in zip(*found, strict=True))
-    return LabelledBlocks(state, blocks, summary, is_right.to(state.device), dict(zip(layers, others, strict=True)))
+    state, blocks, evidence, is_right, *others = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return LabelledBlocks(state, blocks, evidence, is_right.to(state.device), dict(zip(layers, others, strict=True)))
 
 
 def probe_auc(
@@ -89,9 +89,9 @@ def probe_auc(
     """
     device = learnt.state_ND.device
     torch.manual_seed(seed)
-    widths = {"policy_width": learnt.state_ND.shape[1], "evidence_width": learnt.summary_NE.shape[1]}
+    widths = {"policy_width": learnt.state_ND.shape[1], "evidence_width": learnt.evidence_NE.shape[1]}
     gate = TrustGate(config or GateConfig(), **widths).to(device)
-    seen = gate.seen(learnt.state_ND, learnt.blocks_NKD, learnt.summary_NE)
+    seen = gate.seen(learnt.state_ND, learnt.blocks_NKD, learnt.evidence_NE)
     calibrate(gate.norms, moments_of(gate.norms, seen))
     optimizer = torch.optim.AdamW(gate.parameters(), lr=learning_rate, weight_decay=0.1)
     share = learnt.is_right_N.float().mean()
@@ -99,12 +99,12 @@ def probe_auc(
     pooled_NKD = learnt.blocks_NKD.mean(dim=1, keepdim=True)  # all that a gate looks at
     for _ in range(num_steps):
         some = torch.randperm(len(weights_N), device=device)[:batch_size]
-        logits_N = gate.logits(learnt.state_ND[some], pooled_NKD[some], learnt.summary_NE[some])
+        logits_N = gate.logits(learnt.state_ND[some], pooled_NKD[some], learnt.evidence_NE[some])
         wanted_N, own_N = learnt.is_right_N[some].float(), weights_N[some]
         loss = F.binary_cross_entropy_with_logits(logits_N, wanted_N, weight=own_N)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     with torch.no_grad():
-        trust_N = gate.logits(held_out.state_ND, held_out.blocks_NKD, held_out.summary_NE).sigmoid()
+        trust_N = gate.logits(held_out.state_ND, held_out.blocks_NKD, held_out.evidence_NE).sigmoid()
     return area_under_curve(trust_N[held_out.is_right_N].tolist(), trust_N[~held_out.is_right_N].tolist())

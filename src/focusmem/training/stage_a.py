@@ -32,7 +32,10 @@ from focusmem.training.prepared import Needs, Prepared
 from focusmem.training.stage import Losses, Reduction
 
 LEARNING_RATE = 1e-5
-NOT_YET_TRAINED = ("state_source", "state_layer", "gate.sees_evidence")
+NOT_YET_TRAINED = (
+    "state_source", "state_layer",
+    "gate.sees_evidence", "gate.evidence_source", "gate.shares_projection", "gate.hidden_width",
+)  # fmt: skip
 """Stage A reads no state and asks no gate, so its memory serves whatever is read and asked afterwards."""
 
 

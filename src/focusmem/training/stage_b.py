@@ -111,7 +111,8 @@ class StageB:
     ) -> list[Tensor]:
         compressor, width = policy.compressor, policy.backbone.width
         state_ND, blocks_NKD = (compressor.role_vectors_RD.new_zeros(0, *shape) for shape in ((width,), (1, width)))
-        summary_NE, roles = state_ND.new_zeros(0, policy.encoder.backbone.width), list[int]()
+        summary_NE = evidence_NE = state_ND.new_zeros(0, policy.encoder.backbone.width)
+        roles = list[int]()
         if rows.decisions and share.item_of_use:
             encoded = EncodedShare.of(policy, rows.items, max_tokens=max_tokens)
             groups, order = encoded.for_uses(share.item_of_use)
@@ -119,11 +120,12 @@ class StageB:
             state_BD = policy.state(rows.decisions)
             blocks_NKD = policy.read(groups, places, state_BD if self.config.is_dynamic else None)
             summary_NE = torch.cat([group.summary_NE for group in groups])
+            evidence_NE = policy.seen_evidence(groups)
             state_ND, roles = state_BD[[place.row for place in places]], [place.role for place in places]
         shown = policy.readout.seen(state_ND, summary_NE, compressor.role_vectors_RD[roles])
         of_readout, of_gate = self._fresh(policy)
         inputs = [shown] if of_readout else []
-        return inputs + (policy.gate.seen(state_ND, blocks_NKD, summary_NE) if of_gate else [])
+        return inputs + (policy.gate.seen(state_ND, blocks_NKD, evidence_NE) if of_gate else [])
 
     def _fresh(self, policy: MemoryPolicy) -> tuple[list[LayerNorm], list[LayerNorm]]:
         parts = ((policy.readout.norms, self.config.is_dynamic), (policy.gate.norms, self.config.is_gated))
@@ -218,8 +220,8 @@ class StageB:
         with nullcontext() if self.config.labels_reach_blocks else torch.no_grad():
             blocks_NKD = policy.read(groups, places, memory.state_ND if self.config.is_dynamic else None)
         numbers = torch.tensor(states, device=blocks_NKD.device)
-        summary_NE = torch.cat([group.summary_NE for group in groups])
-        return policy.gate.logits(memory.state_ND[numbers], blocks_NKD, summary_NE), [row for row, _ in chosen]
+        logits_N = policy.gate.logits(memory.state_ND[numbers], blocks_NKD, policy.seen_evidence(groups))
+        return logits_N, [row for row, _ in chosen]
 
 
 def gate_logits(policy: MemoryPolicy, memory: Memory, numbers: list[int], *, reaches_blocks: bool = False) -> Tensor:
@@ -230,9 +232,9 @@ def gate_logits(policy: MemoryPolicy, memory: Memory, numbers: list[int], *, rea
 
 def _trust_in(policy: MemoryPolicy, memory: Memory, numbers: list[int]) -> Tensor:
     assert memory.state_ND is not None, "the gate took part, so the state was there"
-    assert memory.summary_NE is not None, "and so was what it sees of the evidence"
+    assert memory.evidence_NE is not None, "and so was what it sees of the evidence"
     chosen = torch.tensor(numbers, device=memory.blocks_NKD.device)
-    return policy.gate.logits(memory.state_ND[chosen], memory.blocks_NKD[chosen], memory.summary_NE[chosen])
+    return policy.gate.logits(memory.state_ND[chosen], memory.blocks_NKD[chosen], memory.evidence_NE[chosen])
 
 
 def keeping_term(
