@@ -182,7 +182,7 @@ class LabTraining:
         if self.max_minutes is None:
             return loop
         left = self.max_minutes - (time.monotonic() - self.started) / 60
-        return replace(loop, max_minutes=max(1e-3, left))
+        return replace(loop, max_minutes=max(1e-9, left))
 
 
 def train_variant(
