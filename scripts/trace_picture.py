@@ -13,7 +13,7 @@ from PIL import Image
 from focusmem.browser.chromium_process import ChromiumPool
 
 PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "trace-page.png"
-WIDTH, HEIGHT = 1440, 1240
+WIDTH, HEIGHT = 1440, 1400
 
 
 async def draw(page: Path, picture: Path, address: str, scheme: str) -> None:
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--dark", action="store_true")
     parser.add_argument("--out", type=Path, default=PICTURE)
     given = parser.parse_args()
-    address = f"task={given.task - 1}&step={given.step - 1}"
+    address = f"task={given.task}&step={given.step}"
     asyncio.run(draw(given.page, given.out, address, "dark" if given.dark else "light"))
     # A palette is enough for a page of plain colours; the rare red of the clicks must not get lost in it.
     picture = Image.open(given.out).convert("RGB")
