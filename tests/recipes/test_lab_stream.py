@@ -261,7 +261,7 @@ def test_a_gate_is_taught_alone_after_stage_b_and_goes_on_in_the_middle(world, p
     never_stopped = load_file(whole / "memory.safetensors")
     assert all(torch.equal(never_stopped[name], after[name]) for name in after)
     with pytest.raises(ConfigError, match="'readout' has no gate"):
-        teach_gate(policy, "readout", tmp_path / "none", once, start=stage_b)
+        teach_gate(policy, "readout", tmp_path / "none", once, start=stage_b, bank=bank)
     with pytest.raises(ConfigError, match="num_steps is None"):
         teach_gate(policy, "full", tmp_path / "none", replace(once, num_steps=None), start=stage_b, bank=bank)
 

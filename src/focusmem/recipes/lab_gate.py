@@ -81,27 +81,18 @@ def teach_gate(
     loop: LoopConfig,
     *,
     start: Path,
-    num_episodes: int | None = None,
-    bank: SplitBank | None = None,
-    batching: BatchingConfig | None = None,
+    bank: SplitBank,
     seed: int = 2,
 ) -> Path | None:
     """Teach the gate of a memory that stage B left which trajectories are of a decision's own site; what is left, when
-    finished. Its history is right as well, or the gate would forget to let it in.
-
-    Unless told, there are as many episodes as the loop's steps take.
-    """
+    finished. Its history is right as well, or the gate would forget to let it in."""
     chosen = variant(name)
     if not chosen.is_gated:
         raise ConfigError(f"A memory '{name}' has no gate that could be taught.")
     load_memory(policy, start, name)  # refuses what is another variant's
-    if bank is None:
-        bank = SplitBank(World(0), "m")
-        if loop.num_workers:
-            bank.roll_out_all(loop.num_workers)
     config = LabDecisionsConfig(
         split=bank.split,
-        num_trajectories=_episodes_for(loop) if num_episodes is None else num_episodes,
+        num_trajectories=_episodes_for(loop),
         num_sites=bank.num_sites,
         negative_share=0.0,
         seed=seed,
@@ -109,7 +100,7 @@ def teach_gate(
     source = LabDecisions(bank.world, policy.chat, bank, OwnSite(bank, most=1), config)
     if loop.num_workers:
         source.roll_out_all(loop.num_workers)
-    data = LabBatches(source, batching or TAUGHT)
+    data = LabBatches(source, TAUGHT)
     memory = MemoryPolicy(policy, Checkpoint.open(start).config)
     stage = GateStageConfig(is_dynamic=chosen.is_dynamic)
     result = train_gate(memory, data, folder, start=start, stage=stage, loop=loop, look=lab_look(policy))
@@ -118,9 +109,7 @@ def teach_gate(
 
 def _episodes_for(loop: LoopConfig) -> int:
     if loop.num_steps is None:
-        raise ConfigError(
-            "LoopConfig.num_steps is None; say how many steps the gate is taught, or with how many episodes."
-        )
+        raise ConfigError("LoopConfig.num_steps is None; say how many steps the gate is taught.")
     return _EPISODES_PER_STEP * loop.num_steps + _SPARE_EPISODES
 
 

@@ -14,6 +14,9 @@ from focusmem.training.prepared import Needs, Prepared
 
 LOSS_NAMES = ("action", "semantic", "functional", "gate", "order")
 
+GATE_STAGE = "gate"
+"""The name of the stage that may follow stage B, which may go on with what it leaves."""
+
 Reduction = Literal["mean", "sum"]
 """How content and gate losses are summed up: per token and per negative, or as the paper's plain sums."""
 

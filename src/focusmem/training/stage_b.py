@@ -27,13 +27,10 @@ from focusmem.training.loop import TrainingResult, train
 from focusmem.training.losses import drop_loss, order_loss
 from focusmem.training.pathway import EmbeddedShare, EncodedShare, Look, row_sums, target_hidden, token_sum
 from focusmem.training.prepared import EPISODIC, Needs, Prepared
-from focusmem.training.stage import Losses, Passage, Reduction
+from focusmem.training.stage import GATE_STAGE, Losses, Passage, Reduction
 from focusmem.training.stage_a import NOT_YET_TRAINED, StageA
 
 LEARNING_RATE = 5e-6
-
-GATE_STAGE = "gate"
-"""The name of the stage that may follow (`stage_gate.py`)."""
 
 Keeping = Literal["straight-through", "measured"]
 

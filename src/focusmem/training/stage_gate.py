@@ -2,8 +2,8 @@
 
 Not in the paper, whose gate learns from actions and from what misleads. Where memory has learnt to be ignored when it
 does not fit, actions give a gate no reason to drop anything; and to tell a block's origin by comparing it with the
-state takes thousands of origins, far more than are worth an action each. No action is computed here, so that a step
-costs a small part of stage B's.
+state takes hundreds of origins at least (docs/experiments.md), which need no action each. None is computed here, so
+that steps are cheap.
 """
 
 from collections.abc import Mapping
@@ -25,8 +25,8 @@ from focusmem.training.loop import TrainingResult, train
 from focusmem.training.losses import parting_loss
 from focusmem.training.pathway import EmbeddedShare, EncodedShare, Look
 from focusmem.training.prepared import Needs, Prepared
-from focusmem.training.stage import Losses, Passage
-from focusmem.training.stage_b import GATE_STAGE, StageB, StageBConfig, gate_logits
+from focusmem.training.stage import GATE_STAGE, Losses, Passage
+from focusmem.training.stage_b import StageB, StageBConfig, gate_logits
 
 
 @dataclass(frozen=True, kw_only=True)
