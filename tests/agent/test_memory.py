@@ -44,7 +44,7 @@ def test_found_and_expired_stand_in_front_in_order(policy):
     assert [(one.item.role, one.item.rank) for one in own] == [
         ("episodic", 0), ("episodic", 1), ("episodic", 2), ("working", 0), ("working", 1),
     ]  # fmt: skip
-    assert all(one.is_accepted and one.trust_logit is None for one in own)
+    assert all(one.is_accepted and one.trust_logit is None and one.threshold is None for one in own)
     num_tokens = policy.config.compressor.num_tokens
     assert remembered.num_memory_tokens == [5 * num_tokens]
 
@@ -69,7 +69,9 @@ def test_a_closed_gate_is_the_plain_prompt_and_tells_why(policy):
         remembered = AgentMemory(policy, Serialiser()).remember([prompt(0)], [situation(num_steps=6, num_found=2)])
         assert rows_equal(remembered.rows[0], policy.embed([prompt(0)])[0])
         assert [one.is_accepted for one in remembered.items[0]] == [False] * 3
-        assert all(one.trust_logit < -10 for one in remembered.items[0])
+        for one in remembered.items[0]:
+            assert one.trust_logit < -10
+            assert one.trust < one.threshold == one.offered(8).threshold == policy.gate.config.threshold
     finally:
         with torch.no_grad():
             bias.copy_(before)

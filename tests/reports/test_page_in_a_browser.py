@@ -204,7 +204,7 @@ def test_memory_shows_what_was_offered_and_what_became_of_it(tmp_path, reader):
     trajectory, screenshots = make_trajectory(2, seed=7)
     offers = [
         make_offer(trajectory),
-        make_offer(trajectory, rank=1, is_accepted=False, trajectory_id="lost"),
+        make_offer(trajectory, rank=1, is_accepted=False, trajectory_id="lost", trust=0.9845, threshold=0.9864),
         make_offer(trajectory, rank=0, role="working", trajectory_id=None, score=None, trust=None, attention=()),
     ]
     save_trajectory(tmp_path / "one" / "recalled" / trajectory.trajectory_id, trajectory, screenshots)
@@ -212,6 +212,8 @@ def test_memory_shows_what_was_offered_and_what_became_of_it(tmp_path, reader):
     assert reader.texts(".decision") == ["accepted", "rejected", "accepted"]
     assert reader.text(".memory h3 small") == "2 of 3 accepted, 16 memory tokens"
     assert reader.texts(".card:first-of-type .measure b") == ["0.83", "0.91"]
+    assert reader.texts(".card:nth-of-type(2) .measure b") == ["0.83", "0.985"]
+    assert reader.texts(".needed") == ["needs 0.986"]
     assert reader.text(".card .instruction") == trajectory.instruction
     assert reader.see("document.querySelectorAll('.card:first-of-type .thumbnail canvas.heat').length") == 2
     reader.wait("document.querySelector('.card .thumbnail img').naturalWidth === 96")

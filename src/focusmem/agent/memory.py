@@ -5,6 +5,7 @@ the prompt. For one decision, or for many at once.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from focusmem.agent.prompt import NUM_RECENT
 from focusmem.errors import ConfigError
@@ -61,6 +62,8 @@ class RememberedItem:
     is_accepted: bool
     trust_logit: float | None
     """The gate's view of it; None where the gate did not take part."""
+    threshold: float | None = None
+    """What trust has to be above; None where the gate did not take part."""
     attention: tuple[AttentionMap, ...] = ()
     """Where its block looked, where that was to be told."""
 
@@ -78,6 +81,7 @@ class RememberedItem:
             num_steps=len(self.item.steps),
             score=self.item.score,
             trust=self.trust,
+            threshold=self.threshold,
             is_accepted=self.is_accepted,
             num_tokens=num_tokens,
             attention=self.attention,
@@ -124,7 +128,7 @@ class AgentMemory:
             maps = [self._maps(record, share.tolist()) for record, share in zip(records, shares, strict=True)]
         return Remembered(
             injected,
-            _by_decision(items, memory, maps),
+            self._by_decision(items, memory, maps),
             [after.length - before.length for before, after in zip(rows, injected, strict=True)],
         )
 
@@ -167,12 +171,21 @@ class AgentMemory:
         stored, _ = situation.found[item.rank]
         return self.serialise(item, stored.screenshots)
 
-
-def _by_decision(
-    items: Sequence[Sequence[EvidenceItem]], memory: Memory | None, maps: Sequence[tuple[AttentionMap, ...]]
-) -> list[list[RememberedItem]]:
-    if memory is None:
-        return [[] for _ in items]
-    logits = [None] * len(memory.keep) if memory.trust is None else memory.trust.logits_N.tolist()
-    fates = iter(zip(memory.keep, logits, maps, strict=True))
-    return [[RememberedItem(item, *next(fates)) for item in own] for own in items]
+    def _by_decision(
+        self,
+        items: Sequence[Sequence[EvidenceItem]],
+        memory: Memory | None,
+        maps: Sequence[tuple[AttentionMap, ...]],
+    ) -> list[list[RememberedItem]]:
+        if memory is None:
+            return [[] for _ in items]
+        threshold = None if memory.trust is None else self.policy.gate.config.threshold
+        logits = [None] * len(memory.keep) if memory.trust is None else memory.trust.logits_N.tolist()
+        fates = iter(zip(memory.keep, logits, maps, strict=True))
+        return [
+            [
+                RememberedItem(item, is_accepted, trust_logit=logit, threshold=threshold, attention=own_maps)
+                for item, (is_accepted, logit, own_maps) in zip(own, islice(fates, len(own)), strict=True)
+            ]
+            for own in items
+        ]

@@ -50,6 +50,8 @@ class OfferedItem(Record):
     """How alike the retriever found it."""
     trust: Share | None = None
     """The gate's trust; absent where no gate took part."""
+    threshold: Share | None = None
+    """What trust has to be above to be let in, where that was recorded."""
     is_accepted: bool
     num_tokens: Count
     """Memory tokens of its block, accepted or not."""

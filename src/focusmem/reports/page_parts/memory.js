@@ -27,17 +27,27 @@ function memoryCard(item, step, episode) {
       "div",
       { class: "measures" },
       item.score === null ? null : measure("similarity", item.score),
-      item.trust === null ? null : measure("gate", item.trust, item.is_accepted ? "accepted" : "rejected"),
+      item.trust === null ? null : measure("gate", item.trust, { kind: item.is_accepted ? "accepted" : "rejected", needed: item.threshold }),
       make("span", { class: "faint" }, `${plural(item.num_steps, "step")}, ${plural(item.num_tokens, "token")}`),
     ),
     thumbnails(item, source, step, episode),
   );
 }
 
-function measure(name, value, kind = "") {
-  const bar = make("span", { class: `bar ${kind}` }, make("i"));
+function measure(name, value, { kind = "", needed = null } = {}) {
+  const bar = make("span", { class: `bar ${kind}` }, make("i"), needed === null ? null : make("u"));
   bar.firstChild.style.width = `${100 * Math.min(1, Math.max(0, value))}%`;
-  return make("span", { class: "measure" }, make("span", { class: "faint" }, name), bar, make("b", {}, value.toFixed(2)));
+  if (needed !== null) bar.lastChild.style.left = `${100 * needed}%`;
+  // A threshold is often close to one, where two digits would not tell who is above it.
+  const digits = needed === null ? 2 : 3;
+  return make(
+    "span",
+    { class: "measure" },
+    make("span", { class: "faint" }, name),
+    bar,
+    make("b", {}, value.toFixed(digits)),
+    needed === null ? null : make("span", { class: "faint needed" }, `needs ${needed.toFixed(digits)}`),
+  );
 }
 
 function sourceSteps(item, source, episode) {
