@@ -1,7 +1,7 @@
 """Draws docs/pictures/trace-page.png again: the page of a demonstration, in a real browser, opened at one step.
 
 focusmem demo --seed 6 --out runs/demo
-python scripts/trace_picture.py runs/demo/page.html --task 2 --step 1
+python scripts/trace_picture.py runs/demo/page.html --task 1 --step 2
 """
 
 import argparse
