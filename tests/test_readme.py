@@ -1,5 +1,6 @@
 """What the README tells people to paste must run."""
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -7,8 +8,13 @@ from banks import make_many
 from factories import make_screenshot
 from focusmem.bank import Bank
 from focusmem.bank.embedder import QwenEmbedder
+from focusmem.lab.raster_browser import RasterBrowser
+from focusmem.lab.rollout import iter_tasks
+from focusmem.lab.tasks import judge
+from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
+from focusmem.schemas import parse_action
 from toys import make_policy
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
@@ -63,3 +69,26 @@ def test_every_file_it_names_exists():
     root = Path(__file__).parents[1]
     for path in re.findall(r"`((?:src|docs|tests)/[^` ]*)`", README):
         assert (root / path).exists(), path
+
+
+async def play(memory, world, task):
+    """What it answers, as the README's loop goes, with a browser in place of the agent."""
+    browser, episode = RasterBrowser(world), memory.begin(task)
+    await browser.open(task.start_url)
+    for _ in range(task.max_steps):
+        screenshot = (await browser.observe()).screenshot
+        text = episode.prefix(screenshot).reply()
+        action = parse_action(text)
+        if action.name == "stop":
+            return action.arguments.answer
+        episode.observe(screenshot, text, error=(await browser.perform(action)).error)
+    return None
+
+
+def test_the_parts_that_ship_win_as_written():
+    names = {}
+    exec(example("from focusmem.recipes"), names)
+    world, memory = World(0), names["memory"]
+    tasks = iter_tasks(world, "e", "evaluation", 6, sites=memory.bank.sites())
+    task = [next(tasks) for _ in range(2)][1].task
+    assert judge(task, asyncio.run(play(memory, world, task))), "the second task of the demonstration with seed 6"

@@ -12,6 +12,7 @@ from focusmem.agent.prompt import PromptBuilder, RecentEvent
 from focusmem.bank import Bank, Query
 from focusmem.errors import BackboneError, CheckpointError, ConfigError, PolicyError, RecordError, StorageError
 from focusmem.evidence import Serialiser
+from focusmem.lab.texts import PROMPTS
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.generation import GenerationConfig
@@ -81,6 +82,43 @@ def after(episode, num_steps):
 
 
 # What it gives.
+
+
+@pytest.mark.parametrize(
+    ("stage", "is_dynamic", "is_gated"),
+    [
+        ({}, True, True),
+        ({"name": "stage_a"}, False, False),
+        ({"name": "stage_b", "is_dynamic": True, "is_gated": False}, True, False),
+        ({"name": "stage_b", "is_dynamic": False, "is_gated": True}, False, True),
+        ({"name": "gate", "is_dynamic": True}, True, True),
+    ],
+)
+def test_parts_that_were_not_trained_do_not_act(policy, folder, tmp_path, stage, is_dynamic, is_gated):
+    Checkpoint.save(policy, tmp_path / "memory", notes={"config": {"stage": stage}} if stage else None)
+    use = Memory.load(folder / "policy", tmp_path / "memory").memory.use
+    assert (use.is_dynamic, use.is_gated) == (is_dynamic, is_gated)
+    told = MemoryUse(num_episodic=1)
+    assert Memory.load(folder / "policy", tmp_path / "memory", use=told).memory.use == told
+
+
+def test_it_speaks_in_other_words_where_it_is_told_to(folder):
+    memory = Memory.load(folder / "policy", folder / "memory", prompts=PROMPTS)
+    [ours, theirs] = [
+        after(one.begin(QUESTION), 6).prefix(screen(9))
+        for one in (Memory.load(folder / "policy", folder / "memory"), memory)
+    ]
+    assert (
+        ours.prompt
+        != theirs.prompt
+        == PromptBuilder(PROMPTS / "agent")(
+            instruction=QUESTION,
+            recent=[RecentEvent(n + 1, screen(n), action_to_json(click(n))) for n in range(1, 6)],
+            screenshot=screen(9),
+            actions_left=9,
+        )
+    )
+    assert not torch.equal(ours.embeddings_PD, theirs.embeddings_PD)
 
 
 def test_it_is_what_our_own_agent_gets(policy, folder, embedder):

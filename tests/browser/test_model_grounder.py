@@ -101,6 +101,11 @@ def test_the_picture_comes_first_and_nothing_is_left_to_chance(monkeypatch):
     assert server.headers[0]["Authorization"] == "Bearer secret"
 
 
+def test_shares_of_the_picture_are_not_taken_for_its_corner():
+    with ChatServer(completion("(0.5, 0.3)")) as server, pytest.raises(GroundingError, match="shares of the picture"):
+        find(server)
+
+
 @pytest.mark.parametrize("reply", ["(1200, 5)", "(5, -60)"])
 def test_a_point_far_outside_names_the_reply(reply):
     with ChatServer(completion(reply)) as server, pytest.raises(GroundingError, match="far outside") as caught:

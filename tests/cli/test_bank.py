@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import pytest
 from typer.testing import CliRunner
@@ -8,6 +9,8 @@ from factories import make_screenshot
 from focusmem.cli.main import app
 from focusmem.errors import UserError
 from focusmem.evidence import Serialiser
+from focusmem.lab.shipped import Weights
+from focusmem.lab.texts import PROMPTS
 from focusmem.model.evidence_cache import CacheConfig, EvidenceCache
 from focusmem.schemas import EvidenceItem, save_trajectory
 from toys import make_policy
@@ -107,11 +110,36 @@ def test_deleting_reaches_cached_evidence(bank, tmp_path):
     assert "1 deleted." in focusmem("delete", bank, "trajectory-2").output
 
 
-def episodic_prompt(number):
+def test_deleting_reaches_evidence_in_other_words(bank, tmp_path):
+    shutil.copytree(PROMPTS / "evidence", tmp_path / "words")
+    (tmp_path / "words" / "closing.txt").write_text((PROMPTS / "evidence" / "closing.txt").read_text() + "That is all.")
+    cache = EvidenceCache(make_policy(), CacheConfig(folder=tmp_path / "cache"))
+    cache.fetch([episodic_prompt(1, Serialiser(folder)) for folder in (PROMPTS / "evidence", tmp_path / "words")])
+    assert len(list((tmp_path / "cache").rglob("*.safetensors"))) == 2
+    focusmem("delete", bank, "trajectory-1", "--cache", tmp_path / "cache", "--prompts", tmp_path / "words")
+    assert not list((tmp_path / "cache").rglob("*.safetensors"))
+
+
+def test_the_bank_that_ships_is_searched_with_the_embedder_that_ships():
+    found = answer(
+        "search", Weights().bank, "Of every lamp made from velvet, which is the dearest?", "--embedder", "lab"
+    )
+    by_folder = answer(
+        "search", Weights().bank, "Of every lamp made from velvet, which is the dearest?",
+        "--embedder", Weights().embedder,
+    )  # fmt: skip
+    assert found["hits"]
+    assert found == by_folder
+    assert "leave out --set" in refused(
+        "search", Weights().bank, "anything", "--embedder", "lab", "--set", "max_key_frames=1"
+    )
+
+
+def episodic_prompt(number, serialise=None):
     stored = make_stored(number)
     one = stored.trajectory
     item = EvidenceItem(item_id="any", role="episodic", instruction=one.instruction, steps=one.steps, rank=2, score=0.4)
-    return Serialiser()(item, stored.screenshots)
+    return (serialise or Serialiser())(item, stored.screenshots)
 
 
 def test_a_catalogue_is_kept(trajectories, tmp_path):

@@ -55,7 +55,7 @@ def test_without_a_gpu_the_way_out_is_told(policy, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--memory", "full"), "embedder"),
+        (("--memory", "full"), "needs a checkpoint: what `focusmem lab train full --out RUN` leaves"),
         (("--memory", "retrieved"), "embedder"),
         (("--memory", "dreams"), "dreams"),
         (("--memory", "latent"), "no memory 'latent'; choose one of none, notes, replay, retrieved, or a trained one"),
@@ -73,6 +73,29 @@ def test_a_mistyped_memory_is_named_before_anything_is_loaded(tmp_path):
     for words in (("--memory", "fulll"), ("--memory", "notes", "--checkpoint", "x")):
         result = run("evaluate", "--policy", str(tmp_path / "nowhere"), *words)
         assert isinstance(result.exception, ConfigError)
+
+
+def test_only_a_run_that_is_there_is_resumed(tmp_path):
+    result = run("evaluate", "--resume", "--out", str(tmp_path / "run"))
+    assert isinstance(result.exception, ConfigError)
+    assert "no run in" in str(result.exception)
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "train"])
+def test_a_damaged_memory_is_named_before_a_bank_is_made(tmp_path, monkeypatch, verb):
+    monkeypatch.setattr("focusmem.recipes.lab_evaluation.LabRecall.build", None)
+    monkeypatch.setattr("focusmem.recipes.lab_experiment.SplitBank", None)
+    words = {"evaluate": ("--memory", "full", "--checkpoint"), "train": ("full", "--device", "cpu", "--start")}
+    result = run(verb, *words[verb], str(tmp_path / "nowhere"), "--out", str(tmp_path / "run"))
+    assert isinstance(result.exception, StorageError)
+    assert "holds no checkpoint" in str(result.exception)
+
+
+def test_a_memory_without_a_gate_has_no_threshold_to_set(policy, tmp_path):
+    words = ("--policy", policy, "--checkpoint", str(tmp_path), "--device", "cpu", "--set-threshold")
+    result = run("gate", "content", *words)
+    assert isinstance(result.exception, ConfigError)
+    assert "has no gate" in str(result.exception)
 
 
 def test_a_run_in_which_nothing_was_judged_is_told(monkeypatch, tmp_path):

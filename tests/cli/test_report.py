@@ -18,6 +18,15 @@ def test_the_page_lies_in_the_run_unless_told(tmp_path):
     assert "page.html: 2 episodes" in result.stdout
 
 
+def test_many_problems_are_listed_on_the_page_and_not_all_on_the_screen(tmp_path):
+    run = write_run(tmp_path / "run", [make_episode(number) for number in range(31)])
+    for number in range(1, 31):
+        (run / "episodes" / f"task-{number}" / "episode.json").write_text("{")
+    told = report(run).stderr.splitlines()
+    assert sum("was skipped" in line for line in told) == 10
+    assert "... and 20 more, which the page lists" in told
+
+
 def test_two_runs_as_json(tmp_path):
     one, other = (write_run(tmp_path / name, [make_episode(1), make_episode(2)]) for name in ("one", "other"))
     (other / "episodes" / "task-2" / "episode.json").write_text("{")

@@ -33,6 +33,14 @@ def test_the_figures_of_the_paper():
     assert found["by_kind"] == {"price": {"num_tasks": 2, "success_rate": 0.5}}
 
 
+def test_an_answer_at_the_last_step_came_to_the_limit_all_the_same():
+    one, _ = make_episode(1, "success", notes=(make_notes(),) * 2)
+    for max_steps, rate in ((2, 1.0), (3, 0.0)):
+        task = one.task.model_copy(update={"max_steps": max_steps})
+        assert one.answer is not None
+        assert figures([one.model_copy(update={"task": task})], {"task-1": None})["hit_max_rate"] == rate
+
+
 def test_a_run_without_episodes_has_no_figures_but_counts(tmp_path):
     store_run(tmp_path, [None, None])
     found = summarise(RunStore(tmp_path))

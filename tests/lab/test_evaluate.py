@@ -131,7 +131,7 @@ def test_stopped_and_gone_on_with_gives_the_same_table(policy, tmp_path):
 
 def test_a_folder_of_another_run_is_not_mixed_up(policy, tmp_path):
     run_scripted(policy, small(num_tasks=1), tmp_path)
-    with pytest.raises(ConfigError, match="another config"):
+    with pytest.raises(ConfigError, match="other settings"):
         run_scripted(policy, small(num_tasks=1, seed=5), tmp_path)
 
 
@@ -324,7 +324,7 @@ def test_another_policys_run_is_not_taken_for_ones_own(policy, tmp_path):
     other = copy.deepcopy(policy)
     with torch.no_grad():
         other.language_model.norm.weight.mul_(2)
-    with pytest.raises(ConfigError, match="another config, policy"):
+    with pytest.raises(ConfigError, match="other settings"):
         evaluate(other, small(num_tasks=1), tmp_path)
 
 

@@ -134,6 +134,8 @@ def test_damaged_weights_are_refused(stored, tmp_path):
         ({"config": {"surprise": 1}}, "no field surprise"),
         ({"config": {"compressor": 3}}, "compressor should be an object"),
         ({"policy_backbone": {}}, "incomplete"),
+        ({"dtype": "nonsense"}, "dtype is 'nonsense'"),
+        ({"notes": None}, "notes are no dictionary"),
     ],
 )
 def test_a_card_that_does_not_fit_is_refused(stored, tmp_path, change, message):
@@ -141,6 +143,16 @@ def test_a_card_that_does_not_fit_is_refused(stored, tmp_path, change, message):
     (tmp_path / "checkpoint.json").write_text(json.dumps(card))
     with pytest.raises((CheckpointError, ConfigError), match=message):
         Checkpoint.open(tmp_path)
+
+
+def test_weights_of_another_shape_than_the_card_says_are_refused(stored, tmp_path):
+    for path in stored[0].iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    card = json.loads((tmp_path / "checkpoint.json").read_text())
+    card["config"]["compressor"]["num_tokens"] *= 2
+    (tmp_path / "checkpoint.json").write_text(json.dumps(card))
+    with pytest.raises(CheckpointError, match="does not fit its own card"):
+        Checkpoint.open(tmp_path).build(Backbone.toy())
 
 
 def test_a_folder_without_a_checkpoint_is_a_clear_error(tmp_path):

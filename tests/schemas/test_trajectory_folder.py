@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from factories import make_screenshot, make_trajectory
 from focusmem.errors import RecordError, StorageError, UserError
 from focusmem.files import sha256_hex
-from focusmem.schemas import check_trajectory, dump_record, load_trajectory, save_trajectory
+from focusmem.schemas import check_trajectory, dump_record, find_trajectories, load_trajectory, save_trajectory
 from schemas.strategies import FAST
 
 
@@ -324,3 +324,14 @@ def test_checking_never_raises(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("any")
     (folder / "trajectory.json").write_bytes(data)
     assert check_trajectory(folder) != []
+
+
+def test_what_was_only_begun_is_found_too_so_that_it_can_be_counted(tmp_path):
+    save_trajectory(tmp_path / "whole", *make_trajectory())
+    (tmp_path / "begun" / "screenshots").mkdir(parents=True)
+    (tmp_path / "odd" / "trajectory.json").mkdir(parents=True)
+    (tmp_path / "screenshots").mkdir()
+    assert [path.name for path in find_trajectories(tmp_path)] == ["begun", "odd", "whole"]
+    for name in ("begun", "odd"):
+        with pytest.raises(UserError):
+            load_trajectory(tmp_path / name)

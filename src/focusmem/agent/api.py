@@ -78,9 +78,14 @@ class Memory:
         encoder: str | Path | Backbone | None = None,
         device: str = "cpu",
         use: MemoryUse | None = None,
+        prompts: str | Path | None = None,
     ) -> Self:
         """`policy` and `embedder` are folders, hub ids, or what was loaded already. So is `encoder`, for a memory whose
         evidence is read by another model than the policy.
+
+        Unless `use` says otherwise, those parts of the memory act that were trained, as its card tells. `prompts` is a
+        folder with the words it was trained with, where they are not ours: `agent` and `evidence`, as under
+        `focusmem/agent/prompts` and `focusmem/evidence/prompts`.
         """
         stored = Checkpoint.open(Path(checkpoint))  # first what is quick to find wrong
         opened = None if bank is None else Bank.open(bank)
@@ -89,7 +94,9 @@ class Memory:
         _check_pair(opened, embedder)
         reader = None if encoder is None else _backbone(encoder, device)
         built = stored.build(_backbone(policy, device), encoder_backbone=reader)
-        return cls(AgentMemory(built, Serialiser(), use), bank=opened, embedder=embedder)
+        agent, evidence = (None, None) if prompts is None else (Path(prompts) / "agent", Path(prompts) / "evidence")
+        memory = AgentMemory(built, Serialiser(evidence), use or _trained_use(stored))
+        return cls(memory, bank=opened, embedder=embedder, prompt=PromptBuilder(agent))
 
     def begin(self, task: str | Task, *, task_id: str | None = None, is_guarded: bool = True) -> "EpisodeMemory":
         """A task is about to be done: its instruction, or a record that says more.
@@ -266,6 +273,17 @@ def _check_pair(bank: Bank | None, embedder: Embedder | None) -> None:
         raise ConfigError("There is an embedder but no bank to search with it; give both, or neither.")
     if bank is not None and embedder is not None:
         bank.check_embedder(embedder.identity)
+
+
+def _trained_use(stored: Checkpoint) -> MemoryUse:
+    """A readout or a gate that no stage has trained would act all the same, and is left out; a card that does not tell
+    of training leaves none out.
+    """
+    stage = stored.notes.get("config", {}).get("stage", {})
+    is_fixed = stage.get("name") == "stage_a"
+    return MemoryUse(
+        is_dynamic=not is_fixed and stage.get("is_dynamic", True), is_gated=not is_fixed and stage.get("is_gated", True)
+    )
 
 
 def _backbone(source: str | Path | Backbone, device: str) -> Backbone:

@@ -81,6 +81,7 @@ class RememberedItem:
             num_steps=len(self.item.steps),
             score=self.item.score,
             trust=self.trust,
+            trust_logit=self.trust_logit,
             threshold=self.threshold,
             is_accepted=self.is_accepted,
             num_tokens=num_tokens,

@@ -33,6 +33,10 @@ class ModelGrounder:
         screenshot = await view.screenshot()
         reply = await self._endpoint.ask(self._question(description, screenshot))
         point = parse_point(reply, self._space)
+        if 0 < point.x < 1 and 0 < point.y < 1:  # of a picture it would be the corner pixel, whatever was meant
+            raise GroundingError(
+                f"The grounding model replied {reply[:200]!r}, shares of the picture where {self._space} were expected."
+            )
         try:
             point.pixel(screenshot.width, screenshot.height)
         except GroundingError as error:

@@ -17,10 +17,18 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 
+_LAB = "lab"
+"""The embedder that ships."""
+
 BankPath = Annotated[Path, typer.Argument(metavar="BANK", help="The bank's folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 EmbedderName = Annotated[
-    str, typer.Option("--embedder", help="Folder of a checkpoint, its hub id, or toy (random weights, to try it out).")
+    str,
+    typer.Option(
+        "--embedder",
+        help="Folder of a checkpoint, its hub id, lab (the laboratory's, which ships), or toy (random weights, to try "
+        "it out).",
+    ),
 ]
 Device = Annotated[str, typer.Option(help="cpu, or cuda.")]
 Settings = Annotated[
@@ -131,6 +139,9 @@ def delete(
     cache: Annotated[
         Path | None, typer.Option(help="A folder of cached evidence: what was encoded from them as a whole goes too.")
     ] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(help="The words they were encoded in, where not ours or the laboratory's: a folder.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """focusmem bank delete my-bank trajectory-17 trajectory-18 --cache my-cache/
@@ -143,7 +154,7 @@ def delete(
 
     from focusmem.bank import Bank
 
-    done = Bank.open(bank).delete(ids, on_delete=None if cache is None else _forgetter(cache))
+    done = Bank.open(bank).delete(ids, on_delete=None if cache is None else _forgetter(cache, prompts))
     if json:
         print_json(asdict(done))
     else:
@@ -255,26 +266,39 @@ def reembed(
 def _embedder(source: str, settings: list[str] | None, device: str) -> "QwenEmbedder":
     from focusmem.bank.embedder import EmbedderConfig, QwenEmbedder
     from focusmem.cli.settings import config_from
+    from focusmem.lab.embedder import is_update, load_embedder
+    from focusmem.lab.policy import load_policy
+    from focusmem.lab.shipped import Weights
 
+    if source == _LAB or is_update(Path(source)):
+        if settings:
+            raise UserError("The laboratory's embedders are read as they were trained; leave out --set.")
+        folder = Weights().embedder if source == _LAB else Path(source)
+        return load_embedder(load_policy(Weights().policy, device), folder)
     return QwenEmbedder.load(source, config_from(EmbedderConfig, settings or []), device=device)
 
 
-def _forgetter(cache: Path) -> Any:
-    """Removes what was encoded from a whole trajectory, under any checkpoint."""
+def _forgetter(cache: Path, prompts: Path | None) -> Any:
+    """Removes what was encoded from a whole trajectory, under any checkpoint, in our words, the laboratory's or others.
+
+    What is kept is named by all that was read, so that the words must be known to find it.
+    """
     from focusmem.evidence import Serialiser
+    from focusmem.lab.texts import Texts
     from focusmem.model.evidence_cache import forget_on_disk
     from focusmem.schemas import EvidenceItem
 
     if not cache.is_dir():
         raise UserError(f"{cache} is not a folder, so there is no cached evidence to remove from.")
-    serialise = Serialiser()
+    wordings = [Serialiser(), Texts.load().serialise, *([] if prompts is None else [Serialiser(prompts)])]
 
     def forget(stored: "StoredTrajectory") -> None:
         one = stored.trajectory
         item = EvidenceItem(
             item_id=one.trajectory_id, role="episodic", instruction=one.instruction, steps=one.steps, rank=0
         )
-        forget_on_disk(cache, serialise(item, stored.screenshots))
+        for serialise in wordings:
+            forget_on_disk(cache, serialise(item, stored.screenshots))
 
     return forget
 

@@ -61,8 +61,8 @@ def table(
 ) -> None:
     """focusmem table runs/none runs/replay runs/action-only runs/content runs/full --plot table.png
 
-    Runs over the same tasks under one another: success, steps, time and tokens of each, and how much it gains over the
-    first run and over the one above it, paired by task, with 95 % intervals.
+    Runs over the same tasks under one another: success, steps, time and tokens of each, which share of offered blocks
+    came in, and how much it gains over the first run and over the one above it, paired by task, with 95 % intervals.
     """
     from focusmem.cli.output import print_json, print_markdown, print_table
     from focusmem.evaluation.table import tabulate
@@ -82,7 +82,8 @@ def table(
 
 
 _COLUMNS = (
-    "run", "success", "over the first", "over the one above", "steps", "Hit-Max", "s per step", "tokens", "of memory",
+    "run", "success", "over the first", "over the one above", "steps", "Hit-Max", "s per task", "s per step",
+    "tokens", "of memory", "passage",
 )  # fmt: skip
 
 
@@ -95,9 +96,11 @@ def _table_row(one: dict[str, Any]) -> tuple[str, ...]:
         *("-" if gain is None else _told_gain(gain) for gain in (one["over_first"], one["over_previous"])),
         _told(one["mean_steps"], None, "{:.2f}"),
         _told(one["hit_max_rate"], None, "{:.1%}"),
+        _told(one["mean_task_s"], None, "{:.1f}"),
         _told(one["mean_step_s"], None, "{:.2f}"),
         _told(one["mean_prompt_tokens"], None, "{:.0f}"),
         _told(one["mean_memory_tokens"], None, "{:.0f}"),
+        _told(one["accepted_rate"], None, "{:.1%}"),
     )
 
 

@@ -174,17 +174,25 @@ def evaluate(
     processes: Annotated[
         int, typer.Option(min=1, help="Processes that share the tasks, each with its own policy: keeps a GPU busier.")
     ] = 1,
+    episode_s: Annotated[
+        float, typer.Option(help="Seconds after which an episode that hangs is ended, as an error.")
+    ] = 1800.0,
     out: Annotated[Path | None, typer.Option(help="The run's folder; default: named after the options.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Only go on with a run that is there; never begin one.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
 ) -> None:
     """focusmem lab evaluate --memory full --tasks 20
 
-    Let a policy act in whole episodes on sites it has never seen. A run that was stopped goes on from its folder.
+    Let a policy act in whole episodes on sites it has never seen. A run that was stopped goes on from its folder when
+    the same line is typed again.
 
     On a GPU: focusmem lab evaluate --memory full --tasks 400 --device cuda --batch 100 --processes 4
 
     The tasks of the first 100 demonstrations: focusmem lab evaluate --memory full --bank-sites 8 --tasks 3 --seeds 100
     """
+    from focusmem.errors import ConfigError
     from focusmem.lab.evaluate import EvaluateConfig
     from focusmem.recipes.lab_evaluation import BankChoice, EvaluationPlan, memory_kind
     from focusmem.recipes.lab_evaluation import evaluate as run
@@ -201,9 +209,12 @@ def evaluate(
         browser=browser,  # type: ignore[arg-type]
         shows_history=history,
         batch_size=batch,
+        episode_s=episode_s,
     )
     which = f"{seed}-{tasks}" + (f"x{seeds}" if seeds > 1 else "") + ("" if config.sites is None else "-some-sites")
     folder = out or Path("runs") / f"lab-{memory}{'-history' if history else ''}-{browser}-{which}"
+    if resume and not (folder / "config.json").is_file():
+        raise ConfigError(f"There is no run in {folder} to go on with; leave out --resume to begin one.")
     plan = EvaluationPlan(
         config=config,
         folder=folder,

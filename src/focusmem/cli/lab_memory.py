@@ -1,5 +1,6 @@
 """`focusmem lab embedder|bank|prepare|train|gate|benefit`: memory that learns in the small offline world."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -198,7 +199,11 @@ def train(
     from focusmem.recipes.lab_memory_drills import Drills
     from focusmem.recipes.lab_stream import COURSE, StreamConfig
     from focusmem.training.config import LoopConfig
+    from focusmem.training.processes import own_device
 
+    team = int(os.environ.get("WORLD_SIZE", "1"))
+    if device == "cuda" and team > 1:
+        device = str(own_device())
     is_on_gpu = device.startswith("cuda")
     stage_a = LoopConfig(
         learning_rate=rate, num_steps=steps, num_workers=workers, save_every_steps=250,
@@ -239,6 +244,8 @@ def train(
             start=start,
             sees_beforehand=is_on_gpu,
         )
+    if team > 1 and os.environ.get("RANK", "0") != "0":
+        return
     typer.echo(
         f"The memory is in {memory}."
         if memory

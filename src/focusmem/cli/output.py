@@ -25,10 +25,13 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     # As text: names may hold square brackets, which are markup otherwise.
     table = Table(title=Text(title), title_justify="left")
     for index, column in enumerate(columns):
-        table.add_column(Text(column), justify="left" if index == 0 else "right")
+        table.add_column(Text(column), justify="left" if index == 0 else "right", overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    Console().print(table)
+    console = Console()
+    if not console.is_terminal:  # a file is as wide as it needs to be
+        console.width = max(console.width, Console(width=10_000).measure(table).maximum)
+    console.print(table)
 
 
 def print_markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+_NUM_PROBLEMS = 10
+
 
 def report(
     run: Annotated[Path, typer.Argument(help="The folder of a run.", metavar="RUN")],
@@ -31,8 +33,10 @@ def report(
     runs = [RunFolder.open(path) for path in (run, other) if path is not None]
     with Progress("read", total=sum(opened.num_episodes for opened in runs)) as line:
         page = write_page(runs, out or run / "page.html", watch=lambda is_read: line.step(failed=not is_read))
-    for problem in page.problems:
+    for problem in page.problems[:_NUM_PROBLEMS]:
         sys.stderr.write(f"{printable(problem)}\n")
+    if len(page.problems) > _NUM_PROBLEMS:
+        sys.stderr.write(f"... and {len(page.problems) - _NUM_PROBLEMS} more, which the page lists\n")
     if as_json:
         print_json(
             {

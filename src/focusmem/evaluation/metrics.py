@@ -24,8 +24,8 @@ def is_judged(episode: Episode) -> bool:
 
 
 def has_hit_max(episode: Episode) -> bool:
-    """Whether it used all its steps without an answer."""
-    return episode.answer is None and len(episode.notes) >= episode.task.max_steps
+    """Whether it came to the limit of steps; also where the last of them is an answer."""
+    return len(episode.notes) >= episode.task.max_steps
 
 
 def figures(episodes: Sequence[Episode], kind_of: Mapping[str, str | None]) -> dict[str, Any]:

@@ -44,16 +44,24 @@ class RunStore:
 
     def _begin(self, run: Run, kind_of: Mapping[str, str | None], defaults: Mapping[str, Any]) -> None:
         path = self.folder / "config.json"
-        if path.exists() and {**defaults, **_read_json(path)} != run.config:
-            raise ConfigError(
-                f"{self.folder} holds a run with another config, policy, memory or embedder; choose another --out, "
-                "or delete it."
-            )
+        if path.exists():
+            self._check_same(run.config, {**defaults, **_read_json(path)})
         self._clear_remains()
         write_whole(path, json.dumps(run.config, indent=2).encode())
         tasks = [{"task_id": task_id, "kind": kind} for task_id, kind in kind_of.items()]
         write_whole(self.folder / "tasks.json", json.dumps(tasks, indent=1).encode())
         write_whole(self.folder / "run.json", dump_record(run))
+
+    def _check_same(self, ours: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
+        names = [name for name in sorted({*ours, *stored}) if ours.get(name) != stored.get(name)]
+        if not names:
+            return
+        told = [f"{name} is {stored.get(name)!r:.60} there and {ours.get(name)!r:.60} here" for name in names[:4]]
+        more = f", and {len(names) - 4} more differ" if len(names) > 4 else ""
+        raise ConfigError(
+            f"{self.folder} holds a run with other settings ({'; '.join(told)}{more}). Give the same to go on with it, "
+            "or choose another --out."
+        )
 
     def end(self, run: Run, problem: str | None = None) -> None:
         """Put on record that a run came to its end, or why it did not."""

@@ -214,6 +214,11 @@ def pair_loss(policy: Backbone, batch: PairBatch, temperature: float) -> Tensor:
     return F.cross_entropy(scores_PJ.masked_fill(mask_PJ, -torch.inf), own)
 
 
+def is_update(folder: Path) -> bool:
+    """Whether a folder holds such an update rather than a whole model."""
+    return (folder / _WEIGHTS).is_file()
+
+
 def load_embedder(policy: Backbone, folder: Path) -> QwenEmbedder:
     """The embedder as it acts: a copy of the policy with the update added to its weights."""
     try:

@@ -18,6 +18,7 @@ from focusmem.model.config import MemoryConfig, config_from_dict, config_to_dict
 from focusmem.model.policy import MemoryPolicy
 
 SCHEMA_VERSION = 1
+_DTYPES = ("float32", "bfloat16", "float16")
 _WEIGHTS, _CARD = "memory.safetensors", "checkpoint.json"
 
 # Fields that steer training or decisions but do not change what the weights mean.
@@ -92,6 +93,12 @@ class Checkpoint:
                 f"The checkpoint {folder} has schema version {found}; this focusmem reads version {SCHEMA_VERSION}. "
                 "Use the focusmem that wrote it."
             )
+        dtype, notes = card.get("dtype"), card.get("notes")
+        if dtype not in _DTYPES or not isinstance(notes, dict):
+            raise CheckpointError(
+                f"The card of the checkpoint {folder} is damaged: its dtype is {dtype!r:.60} and should be one of "
+                f"{', '.join(_DTYPES)}, or its notes are no dictionary."
+            )
         try:
             return cls(
                 folder=folder,
@@ -99,8 +106,8 @@ class Checkpoint:
                 policy_backbone=BackboneIdentity(**card["policy_backbone"]),
                 encoder_backbone=BackboneIdentity(**card["encoder_backbone"]),
                 weights_sha256=card["weights_sha256"],
-                dtype=card["dtype"],
-                notes=card["notes"],
+                dtype=dtype,
+                notes=notes,
             )
         except (KeyError, TypeError) as error:
             raise CheckpointError(f"The card of the checkpoint {folder} is incomplete: {error}.") from error
@@ -130,6 +137,12 @@ class Checkpoint:
             raise CheckpointError(
                 f"The checkpoint {self.folder} holds other weights than this memory: {difference[:4]}."
             )
+        for name, tensor in own.items():
+            if state[name].shape != tensor.shape:
+                raise CheckpointError(
+                    f"The checkpoint {self.folder} does not fit its own card: {name} is {tuple(state[name].shape)} in "
+                    f"its weights and {tuple(tensor.shape)} by its config."
+                )
         with torch.no_grad():
             for name, tensor in own.items():
                 tensor.copy_(state[name])

@@ -37,6 +37,8 @@ from focusmem.schemas.action import AnyAction
 WITHOUT, WITH = "none", "full"
 METHODS = (WITHOUT, WITH)
 """As the runs, and so their folders, are called."""
+_EPISODE_S = 300.0
+"""Somebody is watching: what hangs is given up sooner than in an evaluation."""
 
 _MARK, _PAGE = "demo.json", "page.html"
 
@@ -129,6 +131,7 @@ def _demonstrate(
         sites=tuple(recall.bank.sites()),
         batch_size=config.num_tasks,
         max_new_tokens=config.max_new_tokens,
+        episode_s=_EPISODE_S,
     )
 
     def evaluations(browser: BrowserKind) -> list[Evaluation]:

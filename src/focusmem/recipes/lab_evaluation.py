@@ -136,12 +136,17 @@ class EvaluationPlan:
         if self.policy is None and config.needs_recall:  # what ships was trained for the shipped policy alone
             embedder = embedder or Weights().embedder
             checkpoint = checkpoint or (Weights().memory(config.method) if config.method in SHIPPED_MEMORIES else None)
+        memory: AgentMemory | None = None
+        if config.memory == "latent":  # before the bank, which may take minutes
+            if checkpoint is None:
+                raise ConfigError(
+                    f"The memory '{config.method}' needs a checkpoint: what `focusmem lab train {config.method} --out "
+                    f"RUN` leaves in RUN. Only {' and '.join(SHIPPED_MEMORIES)} ship, for the shipped policy."
+                )
+            memory = agent_memory(policy, checkpoint, config.method)
         recall: Retrieval | None = None
         if embedder is not None and config.needs_recall:
             recall = self.bank.recall(load_embedder(policy, embedder), config.world_seed, known)
-        memory: AgentMemory | None = None
-        if config.memory == "latent" and checkpoint is not None:
-            memory = agent_memory(policy, checkpoint, config.method)
         return Evaluation(policy, config, self.folder, memory=memory, recall=recall, command=self.command)
 
 

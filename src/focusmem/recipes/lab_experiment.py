@@ -23,7 +23,7 @@ from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.recipes.lab_decisions import LabBatches, LabDecisions, LabDecisionsConfig, SiteFirst
 from focusmem.recipes.lab_gate import teach_gate
-from focusmem.recipes.lab_memory import TEACHER, LabTraining, begins_with_stage_a, train_variant, variant
+from focusmem.recipes.lab_memory import TEACHER, LabTraining, begins_with_stage_a, check_start, train_variant, variant
 from focusmem.recipes.lab_need import Surprise, surprise_of
 from focusmem.recipes.lab_pictures import lab_look, see_beforehand
 from focusmem.recipes.lab_recall import StoredRecall, prepare_recall
@@ -136,6 +136,8 @@ def train(
     With `sees_beforehand` every picture is drawn and seen before training begins, and kept where the policy is (some 7
     GB of a GPU's memory for 1,500 episodes): worker processes then need not draw, which is most of their work.
     """
+    if start is not None:
+        check_start(start, name)
     has_lessons = _has_lessons(name, start)
     if not (prepared / _SURPRISE).exists() or (has_lessons and not (prepared / _DONE).exists()):
         raise StorageError(f"{prepared} is not prepared, or not to the end. Run `focusmem lab prepare` first.")
@@ -181,6 +183,8 @@ def train_on_stream(
     Who trains several variants makes the bank once and gives it to each; its world, split and sites are then those
     that are learnt from.
     """
+    if start is not None:  # before the bank, which may take minutes
+        check_start(start, name)
     stream = stream or StreamConfig()
     questions = Questions(TEACHER.prompts) if _has_lessons(name, start) else None
     needed = replace(decisions or LabDecisionsConfig(), num_trajectories=stream.num_needed)

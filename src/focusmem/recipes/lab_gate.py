@@ -132,6 +132,8 @@ def measure_gate(
     many blocks.
     """
     chosen = variant(name)
+    if sets_threshold and not chosen.is_gated:
+        raise ConfigError(f"The memory '{name}' has no gate, so that there is no threshold to set.")
     memory = load_memory(policy, checkpoint, name)
     look = lab_look(policy)
     learnt, held_out = (

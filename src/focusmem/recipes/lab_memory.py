@@ -4,9 +4,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from focusmem.agent.memory import AgentMemory, MemoryUse
 from focusmem.errors import CheckpointError, ConfigError
+from focusmem.lab.embedder import load_embedder
+from focusmem.lab.policy import load_policy
+from focusmem.lab.shipped import Weights
 from focusmem.lab.texts import PROMPTS, Texts
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
@@ -24,6 +28,9 @@ from focusmem.training.stage_a import StageA, StageAConfig, train_stage_a
 from focusmem.training.stage_b import StageB, StageBConfig, train_stage_b
 from focusmem.training.stage_gate import GateStage
 from focusmem.training.teacher import TeacherConfig
+
+if TYPE_CHECKING:
+    from focusmem.agent.api import Memory
 
 LAB_MEMORY = MemoryConfig(
     lora=LoraConfig(rank=16, alpha=16, dropout=0.0),
@@ -100,13 +107,13 @@ VARIANTS: Mapping[str, Variant] = {
     ),
     **{
         f"fixed-{num}": Variant(stage_a=_CONTENT, memory=_with_tokens(num), what=f"content, K = {num}")
-        for num in (4, 16)
+        for num in (4, 8, 16)
     },
     **{
         f"dynamic-{num}": Variant(
             stage_a=_CONTENT, stage_b=_READOUT, memory=_with_tokens(num), what=f"readout, K = {num}"
         )
-        for num in (4, 16)
+        for num in (4, 8, 16)
     },
     **{
         f"state-{layer}": Variant(
@@ -131,6 +138,18 @@ def agent_memory(policy: Backbone, checkpoint: Path, name: str, *, tells_attenti
     chosen = variant(name)
     use = MemoryUse(is_dynamic=chosen.is_dynamic, is_gated=chosen.is_gated, tells_attention=tells_attention)
     return AgentMemory(load_memory(policy, checkpoint, name), Texts.load().serialise, use)
+
+
+def shipped_memory(name: str = "full", *, weights: Weights | None = None, device: str = "cpu") -> "Memory":
+    """The laboratory's own parts for an agent of one's own: policy, a memory, embedder and bank, in their own words."""
+    from focusmem.agent.api import Memory  # these need a vector store, which not every machine has
+    from focusmem.bank.store import Bank
+
+    parts = weights or Weights()
+    policy = load_policy(parts.policy, device)
+    memory = agent_memory(policy, parts.memory(name), name)
+    embedder = load_embedder(policy, parts.embedder)
+    return Memory(memory, bank=Bank.open(parts.bank), embedder=embedder, prompt=Texts.load().prompt)
 
 
 def load_memory(policy: Backbone, checkpoint: Path, name: str) -> MemoryPolicy:
@@ -207,7 +226,7 @@ def train_variant(
     chosen = training.applied_to(variant(name))
     look = lab_look(backbone) if look is None else look
     if start is not None:
-        _check_start(start, name)
+        check_start(start, name)
     if begins_with_stage_a(name, start):
         result = train_stage_a(
             MemoryPolicy(backbone, chosen.memory), data_a, folder / "stage-a",
@@ -229,7 +248,7 @@ def begins_with_stage_a(name: str, start: Path | None) -> bool:
     return start is None or variant(name).stage_b is None
 
 
-def _check_start(start: Path, name: str) -> None:
+def check_start(start: Path, name: str) -> None:
     """What one variant has trained is not another's beginning, but for what stage A leaves for all alike, and for what
     actions alone have taught, from which content may be learnt on."""
     trained_as = Checkpoint.open(start).notes.get(_VARIANT, name)

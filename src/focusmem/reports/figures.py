@@ -27,13 +27,14 @@ def figures_of(results: dict[str, Any], episodes: Sequence[dict[str, Any]]) -> d
 
 
 def _counted(episodes: Sequence[dict[str, Any]], num_success: int, num_judged: int) -> dict[str, Any]:
-    steps = [step for episode in episodes for step in episode["steps"]]
+    judged = [episode for episode in episodes if episode["state"] in ("success", "failure")]
+    steps = [step for episode in judged for step in episode["steps"]]
     offered = [item for step in steps for item in step["offered"]]
     return {
         "success_rate": num_success / num_judged if num_judged else None,
         "success_interval": list(wilson_interval(num_success, num_judged)) if num_judged else None,
-        "hit_max_rate": _mean(episode["hit_max"] for episode in episodes),
-        "mean_steps": _mean(len(episode["steps"]) for episode in episodes),
+        "hit_max_rate": _mean(episode["hit_max"] for episode in judged),
+        "mean_steps": _mean(len(episode["steps"]) for episode in judged),
         "mean_step_s": _mean(sum(step["seconds"].values()) for step in steps if step["seconds"]),
         "mean_prompt_tokens": _mean(step["num_prompt_tokens"] for step in steps),
         "mean_memory_tokens": _mean(step["num_memory_tokens"] for step in steps),

@@ -71,7 +71,7 @@ class PageData:
             "task": episode.task.model_dump(mode="json", exclude_none=True),
             "method": episode.method,
             "state": "blocked" if episode.is_blocked else episode.outcome,
-            "hit_max": episode.answer is None and len(steps) >= episode.task.max_steps,
+            "hit_max": len(steps) >= episode.task.max_steps,
             "answer": episode.answer,
             "error": episode.error,
             "seconds": episode.seconds,

@@ -50,6 +50,8 @@ class OfferedItem(Record):
     """How alike the retriever found it."""
     trust: Share | None = None
     """The gate's trust; absent where no gate took part."""
+    trust_logit: float | None = None
+    """The same before it was brought between 0 and 1, where that was recorded: close to one, trust is soon rounded."""
     threshold: Share | None = None
     """What trust has to be above to be let in, where that was recorded."""
     is_accepted: bool

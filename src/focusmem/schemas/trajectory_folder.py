@@ -84,7 +84,8 @@ def find_trajectories(path: Path) -> list[Path]:
         raise StorageError(f"{path} is neither a folder nor a {TRAJECTORY_FILE}.")
     found = []
     for folder, subfolders, files in os.walk(path):
-        if TRAJECTORY_FILE in files:
+        # Also what somebody has begun: that it cannot be read is for the reader to say, and to count.
+        if TRAJECTORY_FILE in (*files, *subfolders) or subfolders == [SCREENSHOT_FOLDER]:
             found.append(Path(folder))
             subfolders.clear()
         # Hidden folders are unfinished or replaced ones.
