@@ -20,13 +20,17 @@ def test_failed_errored_and_blocked_are_counted_apart(tmp_path):
 def test_the_figures_of_the_paper():
     _, (trajectory, _) = make_episode(1)
     offered = [make_offer(trajectory), make_offer(trajectory, rank=1, is_accepted=False)]
-    notes = [make_notes(*offered, seconds={"reply": 2.0}), make_notes(offered[1], is_readable=False, seconds={})]
+    notes = [
+        make_notes(*offered, seconds={"reply": 2.0}, num_removed={"task": 1, "template": 5}),
+        make_notes(offered[1], is_readable=False, seconds={}),
+    ]
     one, _ = make_episode(1, "success", notes=tuple(notes), seconds=2.0)
     task = one.task.model_copy(update={"max_steps": 4})
     other, _ = make_episode(1, "failure", task=task, answer=None, notes=(make_notes(seconds={}),) * 4, seconds=6.0)
     found = figures([one, other], {"task-1": "price"})
     assert found["hit_max_rate"] == 0.5
     assert found["mean_steps"] == 3
+    assert found["removed_per_step"] == {"task": pytest.approx(1 / 6), "template": pytest.approx(5 / 6)}
     assert (found["mean_task_s"], found["mean_step_s"]) == (4.0, pytest.approx(8 / 6))
     assert found["accepted_rate"] == pytest.approx(1 / 3)
     assert found["unreadable_rate"] == pytest.approx(1 / 6)

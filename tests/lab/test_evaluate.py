@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from factories import make_screenshot
 from focusmem.agent.live_episode import LiveEpisode
 from focusmem.agent.memory import AgentMemory, MemoryUse
+from focusmem.bank import Query
 from focusmem.bank.embedder import QwenEmbedder
 from focusmem.errors import ConfigError, WorldError
 from focusmem.evaluation.run_store import run_name
@@ -18,7 +20,7 @@ from focusmem.lab.answers import experience
 from focusmem.lab.corpus import Corpus
 from focusmem.lab.embedder import READING
 from focusmem.lab.evaluate import EvaluateConfig, Evaluation, evaluate, summarise
-from focusmem.lab.minds import Asking
+from focusmem.lab.minds import Asking, find
 from focusmem.lab.policy import new_policy, train_tokenizer
 from focusmem.lab.raster_browser import RasterBrowser
 from focusmem.lab.recall import LabBank, LabRecall
@@ -31,7 +33,7 @@ from focusmem.model.compressor import CompressorConfig
 from focusmem.model.config import MemoryConfig
 from focusmem.model.lora import LoraConfig
 from focusmem.model.policy import MemoryPolicy
-from focusmem.schemas import Episode, Screenshot, Step, action_to_json, parse_record
+from focusmem.schemas import Episode, Observation, Screenshot, Step, action_to_json, parse_record
 from focusmem.schemas.trajectory_folder import check_trajectory, load_trajectory
 
 
@@ -317,6 +319,15 @@ def test_a_run_keeps_what_memory_offered_at_every_step(policy, recall, tmp_path)
     assert any(note.is_repeat for note in episode.notes) == any(
         one.reply == other.reply and one.screenshot == other.screenshot for one, other in pairwise(steps)
     )
+
+
+def test_what_the_leakage_guard_leaves_out_is_told_by_key(recall):
+    known = recall.bank.rollouts[0].task.task
+    now = Observation(make_screenshot(1), known.start_url, "", ())
+    [search] = find(recall, [(LiveEpisode(known), now)], 3)
+    matches = recall.columns.matches(recall.guard.keys(Query.of(known)))
+    assert search.num_removed == {key: int(flags.sum()) for key, flags in matches.items() if flags.any()}
+    assert search.num_removed["task"] == 1, "it is in the bank itself"
 
 
 def test_another_policys_run_is_not_taken_for_ones_own(policy, tmp_path):

@@ -208,7 +208,8 @@ def test_memory_shows_what_was_offered_and_what_became_of_it(tmp_path, reader):
         make_offer(trajectory, rank=0, role="working", trajectory_id=None, score=None, trust=None, attention=()),
     ]
     save_trajectory(tmp_path / "one" / "recalled" / trajectory.trajectory_id, trajectory, screenshots)
-    reader.open(page_of(tmp_path, [make_episode(1, notes=(make_notes(*offers),) * 3)]))
+    reader.open(page_of(tmp_path, [make_episode(1, notes=(make_notes(*offers, num_removed={"template": 4}),) * 3)]))
+    assert reader.text(".removed") == "The leakage guard left trajectories out: 4 by template."
     assert reader.texts(".decision") == ["accepted", "rejected", "accepted"]
     assert reader.text(".memory h3 small") == "2 of 3 accepted, 16 memory tokens"
     assert reader.texts(".card:first-of-type .measure b") == ["0.83", "0.91"]

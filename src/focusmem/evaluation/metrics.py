@@ -7,7 +7,7 @@ from typing import Any
 from focusmem.evaluation.run_store import RunStore
 from focusmem.files import write_whole
 from focusmem.intervals import wilson_interval
-from focusmem.schemas import Episode
+from focusmem.schemas import Episode, StepNotes
 
 
 def summarise(store: RunStore) -> dict[str, Any]:
@@ -60,12 +60,19 @@ def figures(episodes: Sequence[Episode], kind_of: Mapping[str, str | None]) -> d
         "mean_prompt_tokens": _share(sum(note.num_prompt_tokens for note in notes), num_steps),
         "mean_memory_tokens": _share(sum(note.num_memory_tokens for note in notes), num_steps),
         "accepted_rate": _share(sum(item.is_accepted for item in items), len(items)),
+        "removed_per_step": _removed_per_step(notes),
         "by_kind": _by_kind([(kind_of.get(one.task.task_id), one.outcome == "success") for one in judged]),
     }
 
 
 def _share(total: float, num: int) -> float | None:
     return total / num if num else None
+
+
+def _removed_per_step(notes: Sequence[StepNotes]) -> dict[str, float]:
+    """By key of the leakage guard."""
+    keys = sorted({key for note in notes for key in note.num_removed})
+    return {key: sum(note.num_removed.get(key, 0) for note in notes) / len(notes) for key in keys}
 
 
 def _by_kind(won: Sequence[tuple[str | None, bool]]) -> dict[str, dict[str, float]]:

@@ -89,7 +89,8 @@ class RawMind:
         clock = _Clock(len(seen))
         prompts = [self.asking.prompt(episode, now.screenshot) for episode, now in seen]
         with clock.part("retrieve"):
-            found = [()] * len(seen) if self.recall is None else find(self.recall, seen, self.num_found)
+            hits = None if self.recall is None else find(self.recall, seen, self.num_found)
+            found = [()] * len(seen) if hits is None else [own.found for own in hits]
         with clock.part("remember"):
             fronts = [self._front(episode.task, own) for (episode, _), own in zip(seen, found, strict=True)]
         with clock.part("reply"):
@@ -100,12 +101,13 @@ class RawMind:
                 StepNotes(
                     prompt=as_text(prompt),
                     offered=_shown_raw(own) if self.kind == "retrieved" else (),
+                    num_removed={} if hits is None else hits[place].num_removed,
                     num_prompt_tokens=len(self.policy.tokenise(prompt).ids),
                     num_memory_tokens=0 if front is None else front.length,
                     seconds=clock.seconds,
                 ),
             )
-            for text, prompt, front, own in zip(texts, prompts, fronts, found, strict=True)
+            for place, (text, prompt, front, own) in enumerate(zip(texts, prompts, fronts, found, strict=True))
         ]
 
     def _answers(self, prompts: Sequence[Prompt], fronts: Sequence[ReadFront | None]) -> list[str]:
@@ -190,40 +192,54 @@ class LatentMind:
         clock = _Clock(len(seen))
         prompts = [self.asking.prompt(episode, now.screenshot) for episode, now in seen]
         with clock.part("retrieve"):
-            found = find(self.recall, seen, self.num_found)
+            hits = find(self.recall, seen, self.num_found)
         with clock.part("remember"):
             situations = [
-                Situation(episode.task.instruction, episode.steps, episode.screenshots, own)
-                for (episode, _), own in zip(seen, found, strict=True)
+                Situation(episode.task.instruction, episode.steps, episode.screenshots, own.found)
+                for (episode, _), own in zip(seen, hits, strict=True)
             ]
             remembered = self.memory.remember(prompts, situations)
         with clock.part("reply"):
             texts = self.memory.policy.reply(remembered.rows, self.asking.generation)
         num_tokens = self.memory.policy.config.compressor.num_tokens
-        told = zip(texts, prompts, remembered.rows, remembered.items, remembered.num_memory_tokens, strict=True)
+        told = zip(texts, prompts, hits, remembered.rows, remembered.items, remembered.num_memory_tokens, strict=True)
         return [
             Reply(
                 text,
                 StepNotes(
                     prompt=as_text(prompt),
                     offered=tuple(one.offered(num_tokens) for one in items),
+                    num_removed=own.num_removed,
                     num_prompt_tokens=row.length - num,
                     num_memory_tokens=num,
                     seconds=clock.seconds,
                 ),
             )
-            for text, prompt, row, items, num in told
+            for text, prompt, own, row, items, num in told
         ]
 
     def forget(self, task: Task) -> None:
         """What was encoded stays: another episode may need it."""
 
 
-def find(recall: Retrieval, seen: Sequence[Seen], top: int) -> list[Found]:
+@dataclass(frozen=True)
+class Search:
+    found: Found
+    num_removed: dict[str, int]
+    """By key of the leakage guard, those that removed something."""
+
+
+def find(recall: Retrieval, seen: Sequence[Seen], top: int) -> list[Search]:
     """What the retriever finds for the present moment of each episode."""
     moments = [_moment(episode, now.screenshot) for episode, now in seen]
     hits = recall.find(moments, [episode.task for episode, _ in seen], top=top)
-    return [[(recall.load(hit.trajectory_id), hit.score) for hit in own.hits] for own in hits]
+    return [
+        Search(
+            [(recall.load(hit.trajectory_id), hit.score) for hit in own.hits],
+            {str(key): num for key, num in own.removed.num_by_key.items() if num},
+        )
+        for own in hits
+    ]
 
 
 def _moment(episode: LiveEpisode, screenshot: Screenshot) -> Moment:

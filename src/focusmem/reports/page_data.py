@@ -86,6 +86,7 @@ class PageData:
             # Turns come again in every step, so that a step names them by their place in the episode's texts.
             "prompt": [texts.setdefault(text, len(texts)) for text in notes.prompt],
             "offered": [self._offered(place, run, item) for item in notes.offered],
+            "num_removed": notes.num_removed,
             "num_prompt_tokens": notes.num_prompt_tokens,
             "num_memory_tokens": notes.num_memory_tokens,
             "is_repeat": notes.is_repeat,

@@ -66,6 +66,8 @@ class StepNotes(Record):
     """What the policy was asked, turn by turn, with screenshots named by their digest; empty when it was not kept."""
     offered: tuple[OfferedItem, ...] = ()
     """In the order in which blocks stand in front of the prompt."""
+    num_removed: Annotated[dict[Text, Count], AfterValidator(sorted_by_key)] = Field(default_factory=dict)
+    """How many trajectories the leakage guard left out of the search, by key; one may be left out by several."""
     num_prompt_tokens: Count = 0
     num_memory_tokens: Count = 0
     """What memory put in front of the prompt."""

@@ -1,11 +1,19 @@
 // What memory offered for a decision: a card for each item, with its source and where its block looked.
 
 function memoryPanel(step, episode) {
-  if (!step.offered.length) return make("p", { class: "faint" }, "Memory offered nothing.");
+  const guarded = removedLine(step.num_removed);
+  if (!step.offered.length) return make("div", {}, make("p", { class: "faint" }, "Memory offered nothing."), guarded);
   const accepted = step.offered.filter((item) => item.is_accepted).length;
   const words = `${accepted} of ${step.offered.length} accepted, ${plural(step.num_memory_tokens, "memory token")}`;
   const cards = step.offered.map((item) => memoryCard(item, step, episode));
-  return make("section", { class: "memory" }, make("h3", {}, "Memory", make("small", {}, words)), ...cards);
+  return make("section", { class: "memory" }, make("h3", {}, "Memory", make("small", {}, words)), ...cards, guarded);
+}
+
+function removedLine(removed) {
+  const keys = Object.entries(removed);
+  if (!keys.length) return null;
+  const words = keys.map(([key, num]) => `${num} by ${key}`).join(", ");
+  return make("p", { class: "faint removed" }, `The leakage guard left trajectories out: ${words}.`);
 }
 
 function memoryCard(item, step, episode) {
