@@ -121,18 +121,11 @@ def test_deleting_reaches_evidence_in_other_words(bank, tmp_path):
 
 
 def test_the_bank_that_ships_is_searched_with_the_embedder_that_ships():
-    found = answer(
-        "search", Weights().bank, "Of every lamp made from velvet, which is the dearest?", "--embedder", "lab"
-    )
-    by_folder = answer(
-        "search", Weights().bank, "Of every lamp made from velvet, which is the dearest?",
-        "--embedder", Weights().embedder,
-    )  # fmt: skip
+    asked = ("search", Weights().bank, "Of every lamp made from velvet, which is the dearest?", "--embedder")
+    found = answer(*asked, "lab")
     assert found["hits"]
-    assert found == by_folder
-    assert "leave out --set" in refused(
-        "search", Weights().bank, "anything", "--embedder", "lab", "--set", "max_key_frames=1"
-    )
+    assert found == answer(*asked, Weights().embedder)
+    assert "leave out --set" in refused(*asked, "lab", "--set", "max_key_frames=1")
 
 
 def episodic_prompt(number, serialise=None):

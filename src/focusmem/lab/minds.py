@@ -89,10 +89,9 @@ class RawMind:
         clock = _Clock(len(seen))
         prompts = [self.asking.prompt(episode, now.screenshot) for episode, now in seen]
         with clock.part("retrieve"):
-            hits = None if self.recall is None else find(self.recall, seen, self.num_found)
-            found = [()] * len(seen) if hits is None else [own.found for own in hits]
+            searches = [Search()] * len(seen) if self.recall is None else find(self.recall, seen, self.num_found)
         with clock.part("remember"):
-            fronts = [self._front(episode.task, own) for (episode, _), own in zip(seen, found, strict=True)]
+            fronts = [self._front(episode.task, own.found) for (episode, _), own in zip(seen, searches, strict=True)]
         with clock.part("reply"):
             texts = self._answers(prompts, fronts)
         return [
@@ -100,14 +99,14 @@ class RawMind:
                 text,
                 StepNotes(
                     prompt=as_text(prompt),
-                    offered=_shown_raw(own) if self.kind == "retrieved" else (),
-                    num_removed={} if hits is None else hits[place].num_removed,
+                    offered=_shown_raw(own.found) if self.kind == "retrieved" else (),
+                    num_removed=own.num_removed,
                     num_prompt_tokens=len(self.policy.tokenise(prompt).ids),
                     num_memory_tokens=0 if front is None else front.length,
                     seconds=clock.seconds,
                 ),
             )
-            for place, (text, prompt, front, own) in enumerate(zip(texts, prompts, fronts, found, strict=True))
+            for text, prompt, front, own in zip(texts, prompts, fronts, searches, strict=True)
         ]
 
     def _answers(self, prompts: Sequence[Prompt], fronts: Sequence[ReadFront | None]) -> list[str]:
@@ -192,17 +191,19 @@ class LatentMind:
         clock = _Clock(len(seen))
         prompts = [self.asking.prompt(episode, now.screenshot) for episode, now in seen]
         with clock.part("retrieve"):
-            hits = find(self.recall, seen, self.num_found)
+            searches = find(self.recall, seen, self.num_found)
         with clock.part("remember"):
             situations = [
                 Situation(episode.task.instruction, episode.steps, episode.screenshots, own.found)
-                for (episode, _), own in zip(seen, hits, strict=True)
+                for (episode, _), own in zip(seen, searches, strict=True)
             ]
             remembered = self.memory.remember(prompts, situations)
         with clock.part("reply"):
             texts = self.memory.policy.reply(remembered.rows, self.asking.generation)
         num_tokens = self.memory.policy.config.compressor.num_tokens
-        told = zip(texts, prompts, hits, remembered.rows, remembered.items, remembered.num_memory_tokens, strict=True)
+        told = zip(
+            texts, prompts, searches, remembered.rows, remembered.items, remembered.num_memory_tokens, strict=True
+        )
         return [
             Reply(
                 text,
@@ -224,8 +225,8 @@ class LatentMind:
 
 @dataclass(frozen=True)
 class Search:
-    found: Found
-    num_removed: dict[str, int]
+    found: Found = ()
+    num_removed: dict[str, int] = field(default_factory=dict)
     """By key of the leakage guard, those that removed something."""
 
 
