@@ -28,7 +28,7 @@ test-slow: $(READY) ## everything that needs neither a GPU nor the network
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not gpu and not network"
 
 test-gpu:       ## the tests that need a GPU, with the machine's own python
-	PYTHONPATH=src $(PYTHON) -m pytest -m gpu -W default --ignore=tests/browser
+	PYTHONPATH=src $(PYTHON) -m pytest -m gpu -W default --ignore=tests/browser --ignore=tests/evaluation/test_faults.py
 
 check: $(READY) ## lint, format and types
 	$(BIN)/ruff check .

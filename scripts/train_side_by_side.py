@@ -80,6 +80,8 @@ class Job:
     gate_weight: float | None = None
     gate_rate: float = 10.0
     state_layer: int | None = None
+    tokens: int | None = None
+    """Per block; fewer than `start` has: its first ones learn on."""
     betas: tuple[float, float] = (0.9, 0.98)
     max_gradient_norm: float = 0.3
 
@@ -147,6 +149,7 @@ class Lane:
             content_weight=job.content_weight,
             gate_weight=job.gate_weight,
             state_layer=job.state_layer,
+            num_tokens=job.tokens,
             max_minutes=left_minutes,
         )
         try:

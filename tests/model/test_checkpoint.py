@@ -89,6 +89,28 @@ def test_another_budget_is_refused_with_the_reason(stored):
     assert torch.equal(policy.trained_state()["compressor.w_in.weight"], before)
 
 
+@pytest.mark.parametrize("is_dynamic", [False, True])
+def test_with_fewer_tokens_a_memory_begins_with_the_first_of_each_block(stored, is_dynamic):
+    changes = {"state_source": "hidden", "state_layer": 2, "is_trained": False}
+    fewer = make_policy(compressor=CompressorConfig(num_tokens=2, num_heads=4), **changes)
+    Checkpoint.open(stored[0]).load_into(fewer, may_differ=("compressor.num_tokens",))
+    prompts, records, places = three_decisions()
+    with torch.no_grad():
+        short, whole = (
+            policy.remember(policy.embed(prompts), policy.encode(records), places, is_dynamic=is_dynamic).blocks_NKD
+            for policy in (fewer, stored[1])
+        )
+    assert short.shape[1:] == (2, whole.shape[2])
+    torch.testing.assert_close(short, whole[:, :2])
+
+
+def test_with_more_tokens_it_cannot_begin(stored):
+    changes = {"state_source": "hidden", "state_layer": 2}
+    policy = make_policy(compressor=CompressorConfig(num_tokens=16, num_heads=4), **changes)
+    with pytest.raises(CheckpointError, match="has blocks of 8 tokens, which cannot become 16"):
+        Checkpoint.open(stored[0]).load_into(policy, may_differ=("compressor.num_tokens",))
+
+
 def test_another_state_source_is_refused(stored):
     with pytest.raises(CheckpointError, match="state_source = hidden"):
         Checkpoint.open(stored[0]).load_into(make_policy())

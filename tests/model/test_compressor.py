@@ -43,7 +43,7 @@ def slow_reference(compressor: Compressor, hidden_TE: torch.Tensor, role: int) -
 
 @torch.no_grad()
 @pytest.mark.parametrize("form", ["keys_values", "absorbed", "projected"])
-@pytest.mark.parametrize("num_tokens", [4, 8, 16])
+@pytest.mark.parametrize("num_tokens", [1, 4, 8, 16])
 def test_every_form_equals_the_equations(form, num_tokens):
     compressor = make_compressor(num_tokens=num_tokens)
     hidden, mask = padded_evidence()

@@ -195,6 +195,21 @@ def test_both_stages_learn_from_a_stream(policy, tmp_path):
     assert Checkpoint.open(again).notes["config"]["stage"]["keeping"] == "measured"
 
 
+def test_a_memory_learns_on_with_fewer_tokens_through_both_stages_and_its_gate(policy, tmp_path):
+    loop = LoopConfig(learning_rate=1e-3, log_every_steps=1, num_steps=1)
+    wide = LabTraining(stage_a=loop, stage_b=loop)
+    own = {"stream": StreamConfig(num_episodes=1, num_decisions=2), "decisions": LabDecisionsConfig(num_sites=12)}
+    first = train_on_stream(policy, "action-only", tmp_path / "wide", wide, **own)
+    narrow = replace(wide, num_tokens=1, gate=loop)
+    content = train_on_stream(policy, "content", tmp_path / "content", narrow, start=first, **own)
+    full = train_on_stream(policy, "full", tmp_path / "full", narrow, start=content, **own)
+    assert full.parent.name == "gate"
+    for memory in (content, full):
+        assert Checkpoint.open(memory).build(policy).config.compressor.num_tokens == 1
+    with pytest.raises(CheckpointError, match=r"num_tokens = 1, but this memory was built with 8"):
+        train_on_stream(policy, "full", tmp_path / "again", wide, start=content, **own)
+
+
 def test_a_memory_learns_on_with_other_episodes(policy, tmp_path):
     loop = LoopConfig(learning_rate=1e-3, log_every_steps=1, num_steps=2)
     training = LabTraining(stage_a=loop, stage_b=replace(loop, num_steps=1))

@@ -169,6 +169,10 @@ def train(
     state_layer: Annotated[
         int | None, typer.Option(help="Read the state off hidden states after so many blocks, whatever the variant.")
     ] = None,
+    tokens: Annotated[
+        int | None,
+        typer.Option(help="Tokens per block: 1, 2, 4, 8 or 16, whatever the variant; may be fewer than --start has."),
+    ] = None,
     content_weight: Annotated[
         float | None, typer.Option(help="How much the content losses count; unless told, the variant's own weight.")
     ] = None,
@@ -221,6 +225,7 @@ def train(
         content_weight=content_weight,
         gate_weight=gate_weight,
         state_layer=state_layer,
+        num_tokens=tokens,
         max_minutes=max_minutes,
     )
     backbone = load_policy(policy, device)

@@ -123,7 +123,8 @@ class Checkpoint:
     def load_into(self, policy: MemoryPolicy, *, may_differ: Collection[str] = ()) -> None:
         """Replace a policy's memory weights by the stored ones; refuse unless they belong there.
 
-        `may_differ` are settings that the weights do not know of yet. Where the gate's view differs, it stays as it is.
+        `may_differ` are settings that the weights do not know of yet. Where the gate's view differs, it stays as it is;
+        where the number of tokens may and is smaller, the first of them are taken.
         """
         self._check_backbones(policy.backbone, policy.encoder.backbone)
         self._check_config(policy, may_differ)
@@ -137,6 +138,13 @@ class Checkpoint:
             raise CheckpointError(
                 f"The checkpoint {self.folder} holds other weights than this memory: {difference[:4]}."
             )
+        stored_K, own_K = self.config.compressor.num_tokens, policy.config.compressor.num_tokens
+        if own_K > stored_K:
+            raise CheckpointError(
+                f"The checkpoint {self.folder} has blocks of {stored_K} tokens, which cannot become {own_K}."
+            )
+        if own_K < stored_K:
+            state = _of_fewer_tokens(state, own)
         for name, tensor in own.items():
             if state[name].shape != tensor.shape:
                 raise CheckpointError(
@@ -213,3 +221,11 @@ class Checkpoint:
             "notes": dict(self.notes),
         }
         return json.dumps(card, indent=2, allow_nan=False).encode()
+
+
+def _of_fewer_tokens(state: Mapping[str, torch.Tensor], own: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The first tokens' part of what there is for every token: base queries, and what the readout adds to them."""
+    queries, residuals = "compressor.base_queries_RKH", ("readout.out.weight", "readout.out.bias")
+    first = {queries: state[queries][:, : own[queries].shape[1]]}
+    first |= {name: state[name][: own[name].shape[0]] for name in residuals}
+    return {**state, **first}

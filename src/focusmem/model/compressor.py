@@ -18,7 +18,8 @@ from torch.nn import functional as F
 from focusmem.errors import ConfigError
 
 ROLES = ("episodic", "working")
-BUDGETS = (4, 8, 16)
+BUDGETS = (1, 2, 4, 8, 16)
+"""The paper's are the last three."""
 
 
 @dataclass(frozen=True, kw_only=True)

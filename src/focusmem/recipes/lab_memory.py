@@ -76,8 +76,8 @@ def _with_hidden_state(memory: MemoryConfig, layer: int) -> MemoryConfig:
     return replace(memory, state_source="hidden", state_layer=layer, gate=replace(memory.gate, shares_projection=False))
 
 
-def _with_tokens(num: int) -> MemoryConfig:
-    return replace(LAB_MEMORY, compressor=replace(LAB_MEMORY.compressor, num_tokens=num))
+def _with_tokens(memory: MemoryConfig, num: int) -> MemoryConfig:
+    return replace(memory, compressor=replace(memory.compressor, num_tokens=num))
 
 
 _CONTENT = StageAConfig(content_weight=0.005)
@@ -106,12 +106,12 @@ VARIANTS: Mapping[str, Variant] = {
         what="full, but what the gate is told may reshape blocks",
     ),
     **{
-        f"fixed-{num}": Variant(stage_a=_CONTENT, memory=_with_tokens(num), what=f"content, K = {num}")
+        f"fixed-{num}": Variant(stage_a=_CONTENT, memory=_with_tokens(LAB_MEMORY, num), what=f"content, K = {num}")
         for num in (4, 8, 16)
     },
     **{
         f"dynamic-{num}": Variant(
-            stage_a=_CONTENT, stage_b=_READOUT, memory=_with_tokens(num), what=f"readout, K = {num}"
+            stage_a=_CONTENT, stage_b=_READOUT, memory=_with_tokens(LAB_MEMORY, num), what=f"readout, K = {num}"
         )
         for num in (4, 8, 16)
     },
@@ -182,6 +182,8 @@ class LabTraining:
     """Lambda_m; None: the variant's own."""
     state_layer: int | None = None
     """Read the state off hidden states after so many blocks; None: wherever the variant reads it."""
+    num_tokens: int | None = None
+    """K; None: the variant's own. Fewer than `start` has: its first ones learn on, which stage A allows."""
     max_minutes: float | None = None
     """All stages together save and stop after this time; the same call goes on later."""
     started: float = field(default_factory=time.monotonic)
@@ -195,6 +197,8 @@ class LabTraining:
             chosen = replace(chosen, stage_b=replace(chosen.stage_b, gate_weight=self.gate_weight))
         if self.state_layer is not None:
             chosen = replace(chosen, memory=_with_hidden_state(chosen.memory, self.state_layer))
+        if self.num_tokens is not None:
+            chosen = replace(chosen, memory=_with_tokens(chosen.memory, self.num_tokens))
         return chosen
 
     def in_time(self, loop: LoopConfig) -> LoopConfig:

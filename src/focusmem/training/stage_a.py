@@ -37,6 +37,8 @@ NOT_YET_TRAINED = (
     "gate.sees_evidence", "gate.evidence_source", "gate.shares_projection", "gate.hidden_width",
 )  # fmt: skip
 """Stage A reads no state and asks no gate, so its memory serves whatever is read and asked afterwards."""
+_NUM_TOKENS = "compressor.num_tokens"
+"""A memory of fewer tokens may begin with one of more: with the first of its queries."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +143,8 @@ def train_stage_a(
 ) -> TrainingResult:
     """Train a fresh memory in `folder`, or go on there where an earlier run was stopped.
 
-    With `start`, a memory that stage A left learns on instead, under a schedule of its own.
+    With `start`, a memory that stage A left learns on instead, under a schedule of its own; also where it has more
+    tokens than this one.
     """
     start_sha256 = None
     if start is not None:
@@ -151,7 +154,7 @@ def train_stage_a(
                 f"Stage A can go on with a memory of its own, but {start} was left by "
                 f"'{stored.notes.get('stage', 'something else')}'. Give the `memory` folder of a stage A run."
             )
-        stored.load_into(policy, may_differ=NOT_YET_TRAINED)
+        stored.load_into(policy, may_differ=(*NOT_YET_TRAINED, _NUM_TOKENS))
         start_sha256 = stored.weights_sha256
     return train(
         policy,
