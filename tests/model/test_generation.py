@@ -53,6 +53,24 @@ def test_greedy_with_memory_equals_stepwise_argmax_of_full_passes(policy, rows):
     assert all(len(set(reply)) > 4 for reply in replies), "a reply of one token repeated would prove little"
 
 
+@pytest.mark.parametrize("temperature", [0.0, 2.0])
+def test_a_reply_holds_no_pictures(policy, rows, temperature, monkeypatch):
+    """Even where the policy would like to show one: whoever reads the reply would look for it."""
+    picture = policy.backbone.special["<|image_pad|>"]
+    plain = policy.backbone.logits
+
+    def showing(hidden):
+        logits = plain(hidden)
+        logits[..., picture] = logits.max() + 5
+        return logits
+
+    monkeypatch.setattr(policy.backbone, "logits", showing)
+    config = GenerationConfig(max_new_tokens=8, temperature=temperature)
+    replies = generate(policy.backbone, rows, config, seeds=[1, 2, 3])
+    assert all(replies)
+    assert all(picture not in reply for reply in replies)
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_batch_equals_one_by_one(policy, rows, temperature):
     config = GenerationConfig(max_new_tokens=12, temperature=temperature, top_p=0.9)

@@ -2,9 +2,12 @@
 
 import signal
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
+
+import torch
 
 from focusmem.errors import StorageError
 from focusmem.recipes.worker_processes import worker_processes
@@ -15,8 +18,17 @@ def stay(folder, number):
     time.sleep(60)
 
 
+def answer():
+    """As a model does, in torch."""
+    rows = torch.ones(1500, 1500)
+    while True:
+        rows @ rows
+
+
 def fail(number):
     if number == 1:
+        threading.Thread(target=answer, daemon=True).start()
+        time.sleep(0.3)
         raise StorageError("The disk is full.")
 
 

@@ -20,7 +20,7 @@ from focusmem.agent.memory import AgentMemory, MemoryUse, Situation
 from focusmem.agent.prompt import NUM_RECENT, PromptBuilder, RecentEvent
 from focusmem.bank import Bank, Hits, Query, Removal
 from focusmem.bank.embedder import Embedder, Moment, QwenEmbedder, Vectors
-from focusmem.errors import ConfigError, PolicyError
+from focusmem.errors import CheckpointError, ConfigError, PolicyError
 from focusmem.evidence import Serialiser
 from focusmem.files import sha256_hex
 from focusmem.model.backbone import Backbone
@@ -190,7 +190,7 @@ class EpisodeMemory:
         ones are left to memory.
         """
         now = as_screenshot(screenshot)
-        hits = self.memory.search(self._moment(now), self._query)
+        hits = self.memory.search(Moment.of(self.task, self.steps, self.screenshots, now), self._query)
         found = [(self._load(hit.trajectory_id), hit.score) for hit in hits.hits] if hits else []
         asked = self._prompt(now) if prompt is None else prompt
         remembering = self.memory.memory
@@ -239,13 +239,6 @@ class EpisodeMemory:
             self._loaded[trajectory_id] = StoredTrajectory(stored.trajectory, dict(stored.screenshots))
         return self._loaded[trajectory_id]
 
-    def _moment(self, now: Screenshot) -> Moment:
-        """What the retriever is asked with: the task, the present view and the one before it."""
-        before = [self.screenshots[step.screenshot.sha256] for step in self.steps[-1:]]
-        actions = tuple(step.action for step in self.steps if step.action is not None)
-        task = self.task
-        return Moment(instruction=task.instruction, site=task.site, screenshots=(*before, now), actions=actions)
-
     def _prompt(self, now: Screenshot) -> Prompt:
         num_recent = self.memory.memory.use.num_recent
         if num_recent > NUM_RECENT:
@@ -279,11 +272,19 @@ def _trained_use(stored: Checkpoint) -> MemoryUse:
     """A readout or a gate that no stage has trained would act all the same, and is left out; a card that does not tell
     of training leaves none out.
     """
-    stage = stored.notes.get("config", {}).get("stage", {})
-    is_fixed = stage.get("name") == "stage_a"
-    return MemoryUse(
-        is_dynamic=not is_fixed and stage.get("is_dynamic", True), is_gated=not is_fixed and stage.get("is_gated", True)
-    )
+    damaged, where = f"The card of the checkpoint {stored.folder} is damaged", "notes"
+    stage: Mapping[str, Any] = stored.notes
+    for name in ("config", "stage"):
+        stage, where = stage.get(name, {}), f"{where}.{name}"
+        if not isinstance(stage, Mapping):
+            raise CheckpointError(f"{damaged}: {where} should be a dictionary, not {stage!r:.60}.")
+    acts = {name: stage.get(name, True) for name in ("is_dynamic", "is_gated")}
+    for name, value in acts.items():
+        if not isinstance(value, bool):
+            raise CheckpointError(f"{damaged}: {where}.{name} should be true or false, not {value!r:.60}.")
+    if stage.get("name") == "stage_a":
+        acts = dict.fromkeys(acts, False)
+    return MemoryUse(**acts)
 
 
 def _backbone(source: str | Path | Backbone, device: str) -> Backbone:

@@ -3,11 +3,11 @@
 Memory, where there is any, goes in front of all this: as latent tokens, or as turns that show it raw.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from focusmem.schemas import Prompt, Screenshot, Turn, action_schema_text
+from focusmem.schemas import Prompt, Screenshot, Step, Turn, action_schema_text, action_to_json
 from focusmem.templates import Templates
 
 NUM_RECENT = 3
@@ -35,6 +35,20 @@ class RecentEvent:
     """The action as JSON, or the words that could not be read as one."""
     error: str | None = None
     """What went wrong, where something did."""
+
+
+def recent_events(steps: Sequence[Step], screenshots: Mapping[str, Screenshot]) -> list[RecentEvent]:
+    """The latest steps of an episode, as the prompt shows them."""
+    first = max(0, len(steps) - NUM_RECENT)
+    return [
+        RecentEvent(
+            number,
+            screenshots[step.screenshot.sha256],
+            action_to_json(step.action) if step.action else step.reply or "",
+            step.error,
+        )
+        for number, step in enumerate(steps[first:], start=first + 1)
+    ]
 
 
 class PromptBuilder:

@@ -9,7 +9,7 @@ import bisect
 import hashlib
 import json
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from focusmem.errors import ConfigError
-from focusmem.schemas import Prompt, Screenshot, StoredTrajectory, Turn, action_to_json
+from focusmem.schemas import Prompt, Screenshot, Step, StoredTrajectory, Task, Trajectory, Turn, action_to_json
 from focusmem.schemas.action import AnyAction
 
 if TYPE_CHECKING:
@@ -49,6 +49,15 @@ class Moment:
     """The present one last."""
     actions: tuple[AnyAction, ...] = ()
     """The latest last."""
+
+    @classmethod
+    def of(
+        cls, record: Task | Trajectory, steps: Sequence[Step], screenshots: Mapping[str, Screenshot], now: Screenshot
+    ) -> Self:
+        """After these steps of a task: what is asked for, the present view and the one before it."""
+        before = [screenshots[step.screenshot.sha256] for step in steps[-1:]]
+        actions = tuple(step.action for step in steps if step.action is not None)
+        return cls(instruction=record.instruction, site=record.site, screenshots=(*before, now), actions=actions)
 
 
 class Identified(Protocol):

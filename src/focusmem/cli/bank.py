@@ -69,7 +69,7 @@ def add(
 
     folders = [folder for path in paths for folder in find_trajectories(path)]
     names = None if catalogue is None else _lines(catalogue)
-    model = _embedder(embedder, settings, device)
+    model = load_embedder(embedder, settings, device)
     store = Bank.create(bank, model, vectors=vectors, catalogue=names)
     with Progress("add", total=len(folders)) as line:
         report = add_folders(store, folders, model, line=line)
@@ -124,7 +124,7 @@ def search(
     from focusmem.bank.embedder import Moment
 
     store = Bank.open(bank)
-    model = _embedder(embedder, settings, device)
+    model = load_embedder(embedder, settings, device)
     store.check_embedder(model.identity)
     shots = () if screenshot is None else (_picture(screenshot),)
     query = Query(task_id=task_id, instruction=text, instance=instance, template=template)
@@ -225,7 +225,7 @@ def import_(
     from focusmem.bank.exchange import import_bank
     from focusmem.progress import Progress
 
-    model = None if embedder is None else _embedder(embedder, settings, device)
+    model = None if embedder is None else load_embedder(embedder, settings, device)
     with Progress("import", total=0) as line:
         report = import_bank(bank, source, model, line=line)
     _tell_added(report, model, bank, json=json)
@@ -248,7 +248,7 @@ def reembed(
     from focusmem.bank.reembedding import reembed as reembed_bank
     from focusmem.progress import Progress
 
-    model = _embedder(embedder, settings, device)
+    model = load_embedder(embedder, settings, device)
     with Progress("reembed", total=0) as line:
         report = reembed_bank(bank, model, is_fresh=fresh, line=line)
     figures = {
@@ -263,10 +263,12 @@ def reembed(
 # What the commands share
 
 
-def _embedder(source: str, settings: list[str] | None, device: str) -> "QwenEmbedder":
+def load_embedder(source: str, settings: list[str] | None, device: str) -> "QwenEmbedder":
+    """What `--embedder` names."""
     from focusmem.bank.embedder import EmbedderConfig, QwenEmbedder
     from focusmem.cli.settings import config_from
-    from focusmem.lab.embedder import is_update, load_embedder
+    from focusmem.lab.embedder import is_update
+    from focusmem.lab.embedder import load_embedder as load_update
     from focusmem.lab.policy import load_policy
     from focusmem.lab.shipped import Weights
 
@@ -274,7 +276,7 @@ def _embedder(source: str, settings: list[str] | None, device: str) -> "QwenEmbe
         if settings:
             raise UserError("The laboratory's embedders are read as they were trained; leave out --set.")
         folder = Weights().embedder if source == _LAB else Path(source)
-        return load_embedder(load_policy(Weights().policy, device), folder)
+        return load_update(load_policy(Weights().policy, device), folder)
     return QwenEmbedder.load(source, config_from(EmbedderConfig, settings or []), device=device)
 
 

@@ -4,15 +4,16 @@ import atexit
 import logging
 import os
 import sys
+import threading
 from contextlib import suppress
 from typing import NoReturn
 
 import typer
 
-from focusmem.cli import bank, bench, compare, demo, lab_memory, model, report, trajectory
+from focusmem.cli import bank, bench, compare, demo, lab_memory, model, report, train, trajectory
 from focusmem.errors import FocusmemError
 
-_INTERRUPTED = 130
+_MISTAKEN, _INTERRUPTED = 2, 130
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,6 +27,7 @@ app.add_typer(lab_memory.app, name="lab", help="The small offline world: sites, 
 app.add_typer(trajectory.app, name="trajectory", help="Trajectories on disk.")
 app.add_typer(bank.app, name="bank", help="Remember trajectories, find the useful ones.")
 app.add_typer(bench.app, name="bench", help="How fast the parts are on this machine.")
+app.command(name="train")(train.train)
 app.command(name="report")(report.report)
 app.command(name="compare")(compare.compare)
 app.command(name="table")(compare.table)
@@ -38,7 +40,9 @@ def main() -> None:
         app()
     except FocusmemError as error:
         sys.stderr.write(f"focusmem: {error}\n")
-        sys.exit(2)
+        if any(thread.daemon for thread in threading.enumerate()):
+            _leave(_MISTAKEN)
+        sys.exit(_MISTAKEN)
     except KeyboardInterrupt:
         _stop()
     except SystemExit as ending:
@@ -48,15 +52,19 @@ def main() -> None:
 
 
 def _stop() -> NoReturn:
-    """Leave at once: everything has been closed by now, but a model may still be answering in a thread, and torch
-    aborts when the interpreter ends under it.
-    """
     sys.stderr.write("\nfocusmem: stopped\n")
+    _leave(_INTERRUPTED)
+
+
+def _leave(code: int) -> NoReturn:
+    """At once: everything has been closed by now, but a model may still be answering in a thread, and torch aborts when
+    the interpreter ends under it.
+    """
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
             stream.flush()
-    os._exit(_INTERRUPTED)
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ For many episodes at once: a GPU answers sixty as fast as one.
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -14,7 +14,7 @@ import torch
 from focusmem.agent.live_episode import LiveEpisode
 from focusmem.agent.memory import AgentMemory, Situation
 from focusmem.agent.mind import Reply, Seen
-from focusmem.agent.prompt import NUM_RECENT, RecentEvent
+from focusmem.agent.prompt import NUM_RECENT, recent_events
 from focusmem.bank.embedder import Moment
 from focusmem.evidence import episodic_items, working_items
 from focusmem.lab.answers import experience, notes
@@ -28,7 +28,7 @@ from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.model.front import ReadFront
 from focusmem.model.generation import GenerationConfig, generate
-from focusmem.schemas import OfferedItem, Prompt, Screenshot, StepNotes, StoredTrajectory, Task, Turn, action_to_json
+from focusmem.schemas import OfferedItem, Prompt, Screenshot, StepNotes, StoredTrajectory, Task, Turn
 
 Found = Sequence[tuple[StoredTrajectory, float]]
 
@@ -52,15 +52,7 @@ class Asking:
         if self.shows_history:
             for item in working_items(episode.steps, instruction=instruction, num_recent=NUM_RECENT):
                 front += self.texts.serialise(item, episode.screenshots)
-        recent = [
-            RecentEvent(
-                number + 1,
-                episode.screenshots[step.screenshot.sha256],
-                action_to_json(step.action) if step.action else step.reply or "",
-                step.error,
-            )
-            for number, step in enumerate(episode.steps)
-        ]
+        recent = recent_events(episode.steps, episode.screenshots)
         actions_left = episode.task.max_steps - len(episode.steps)
         asked = self.texts.prompt(
             instruction=instruction, recent=recent, screenshot=screenshot, actions_left=actions_left
@@ -244,10 +236,8 @@ def find(recall: Retrieval, seen: Sequence[Seen], top: int) -> list[Search]:
 
 
 def _moment(episode: LiveEpisode, screenshot: Screenshot) -> Moment:
-    """What the retriever is asked with: the task, the present view and the one before it."""
-    before = [episode.screenshots[step.screenshot.sha256] for step in episode.steps[-1:]]
-    actions = tuple(step.action for step in episode.steps if step.action is not None)
-    return Moment(instruction=episode.task.instruction, screenshots=(*before, screenshot), actions=actions)
+    """What the retriever is asked with; a site is told by its looks here, not by its name."""
+    return replace(Moment.of(episode.task, episode.steps, episode.screenshots, screenshot), site="")
 
 
 def _shown_raw(found: Found) -> tuple[OfferedItem, ...]:

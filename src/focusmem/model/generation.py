@@ -54,7 +54,7 @@ def generate(
     batch = stack_rows(rows)
     last = torch.tensor(batch.lengths, device=backbone.device) - 1
     hidden_BSD = backbone.run(batch, cache=cache, past_mask_BP=front_BP)
-    logits_BV = backbone.logits(hidden_BSD[torch.arange(len(rows), device=backbone.device), last])
+    logits_BV = _of_words(backbone, hidden_BSD[torch.arange(len(rows), device=backbone.device), last])
     mask_BP = torch.cat([front_BP, batch.mask_BS], dim=1)
     positions = list(batch.next_positions)
     replies: list[list[int]] = [[] for _ in rows]
@@ -69,7 +69,7 @@ def generate(
             break
         step = _one_token_batch(backbone, chosen, positions)
         hidden_BSD = backbone.run(step, cache=cache, past_mask_BP=mask_BP)
-        logits_BV = backbone.logits(hidden_BSD[:, -1])
+        logits_BV = _of_words(backbone, hidden_BSD[:, -1])
         mask_BP = torch.cat([mask_BP, step.mask_BS], dim=1)
         positions = [position + 1 for position in positions]
     return replies
@@ -82,9 +82,16 @@ def is_greedy(backbone: Backbone, rows: Sequence[Row], hidden_MD: Tensor, *, max
     `hidden_MD` are the rows' `target_hidden`. A reply that was guessed is read in one pass, where saying it takes as
     many passes as it has tokens.
     """
-    chosen = torch.cat([backbone.logits(part_ND).argmax(dim=-1) for part_ND in torch.split(hidden_MD, max_tokens)])
+    chosen = torch.cat([_of_words(backbone, part).argmax(dim=-1) for part in torch.split(hidden_MD, max_tokens)])
     found = iter(chosen.tolist())  # the one wait for the GPU
     return [[next(found) for _ in row.target_ids] == list(row.target_ids) for row in rows]
+
+
+def _of_words(backbone: Backbone, hidden_ND: Tensor) -> Tensor:
+    """Logits (N, V) in which no token stands that means a picture: whoever reads the reply would look for one."""
+    logits_NV = backbone.logits(hidden_ND)
+    logits_NV[:, backbone.special["<|image_pad|>"]] = float("-inf")
+    return logits_NV
 
 
 def _choose(logits_BV: Tensor, config: GenerationConfig, generators: Sequence[torch.Generator]) -> list[int]:

@@ -18,9 +18,10 @@ from focusmem.model.backbone import Backbone
 from focusmem.model.policy import Memory, MemoryPolicy
 from focusmem.progress import Progress
 from focusmem.recipes.lab_decisions import LabDecisions, LabDecisionsConfig, SiteFirst
-from focusmem.recipes.lab_memory import Variant, load_memory, variant
+from focusmem.recipes.lab_memory import load_memory, variant
 from focusmem.recipes.lab_pictures import lab_look
 from focusmem.recipes.lab_stream import LabStream, StreamConfig, useful_decisions
+from focusmem.recipes.variants import Variant
 from focusmem.training.loader import prepared_batches
 from focusmem.training.pathway import EmbeddedShare, EncodedShare, embed, reply_nats, shared_blocks
 from focusmem.training.prepared import Needs, Prepared, Preparer

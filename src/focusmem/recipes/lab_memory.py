@@ -21,11 +21,12 @@ from focusmem.model.lora import LoraConfig
 from focusmem.model.policy import MemoryPolicy
 from focusmem.model.readout import ReadoutConfig
 from focusmem.recipes.lab_pictures import lab_look
+from focusmem.recipes.variants import Variant, ablation, train_stages
 from focusmem.training.batch import TrainingData
 from focusmem.training.config import LoopConfig
 from focusmem.training.pathway import Look
-from focusmem.training.stage_a import StageA, StageAConfig, train_stage_a
-from focusmem.training.stage_b import StageB, StageBConfig, train_stage_b
+from focusmem.training.stage_a import StageAConfig
+from focusmem.training.stage_b import StageBConfig
 from focusmem.training.stage_gate import GateStage
 from focusmem.training.teacher import TeacherConfig
 
@@ -47,30 +48,6 @@ _VARIANT = "variant"
 TEACHER = TeacherConfig(prompts=PROMPTS / "questions", max_new_tokens=256, max_batch_tokens=600_000)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Variant:
-    """One way to build memory, as the paper's ablation names them."""
-
-    stage_a: StageAConfig
-    stage_b: StageBConfig | None = None
-    """None: the fixed blocks of stage A are what acts."""
-    memory: MemoryConfig = LAB_MEMORY
-    what: str = ""
-
-    @property
-    def last_stage(self) -> str:
-        """The one that leaves the memory that acts."""
-        return StageA.name if self.stage_b is None else StageB.name
-
-    @property
-    def is_dynamic(self) -> bool:
-        return self.stage_b is not None and self.stage_b.is_dynamic
-
-    @property
-    def is_gated(self) -> bool:
-        return self.stage_b is not None and self.stage_b.is_gated
-
-
 def _with_hidden_state(memory: MemoryConfig, layer: int) -> MemoryConfig:
     """Read off hidden states after so many blocks, which a gate cannot see as it sees embeddings."""
     return replace(memory, state_source="hidden", state_layer=layer, gate=replace(memory.gate, shares_projection=False))
@@ -84,7 +61,6 @@ _CONTENT = StageAConfig(content_weight=0.005)
 """Of the paper's 0.25, a fiftieth: an action here is a line of JSON of which one token in twenty is in doubt, so that a
 memory that has learnt its actions has a loss of 0.01 per token, and a description one of 2. With 0.02, content pulls as
 hard as actions do and takes 13 points of success; with this it takes none (docs/experiments.md)."""
-_ACTION_ONLY = StageAConfig(content_weight=0.0)
 _READOUT = StageBConfig(is_gated=False)
 _FULL = StageBConfig(gate_weight=0.001, keeping="measured", num_foreign=12, order_weight=0.02)
 """Of the paper's 0.05 for the gate, a fiftieth: an action has some 24 tokens here, of which few are in doubt, so that a
@@ -94,15 +70,11 @@ tell: where a block has settled the action, a little more or less of it changes 
 gate to prefer a right trajectory to a misleading one that does no harm, so it is told in pairs."""
 
 VARIANTS: Mapping[str, Variant] = {
-    "action-only": Variant(stage_a=_ACTION_ONLY, what="fixed blocks, learnt from actions alone"),
-    "semantic": Variant(stage_a=replace(_CONTENT, functional_weight=0.0), what="fixed blocks, and descriptions"),
-    "functional": Variant(stage_a=replace(_CONTENT, semantic_weight=0.0), what="fixed blocks, and functional answers"),
-    "content": Variant(stage_a=_CONTENT, what="fixed blocks, descriptions and functional answers"),
-    "readout": Variant(stage_a=_CONTENT, stage_b=_READOUT, what="content, read for the current state"),
-    "full": Variant(stage_a=_CONTENT, stage_b=_FULL, what="content, readout and trust gate"),
+    **ablation(_CONTENT, _FULL, LAB_MEMORY),
     "full-told": Variant(
         stage_a=_CONTENT,
         stage_b=replace(_FULL, labels_reach_blocks=True),
+        memory=LAB_MEMORY,
         what="full, but what the gate is told may reshape blocks",
     ),
     **{
@@ -231,20 +203,13 @@ def train_variant(
     look = lab_look(backbone) if look is None else look
     if start is not None:
         check_start(start, name)
-    if begins_with_stage_a(name, start):
-        result = train_stage_a(
-            MemoryPolicy(backbone, chosen.memory), data_a, folder / "stage-a",
-            start=start, stage=chosen.stage_a, loop=training.in_time(training.stage_a), look=look,
-        )  # fmt: skip
-        start = result.memory
-    if start is None or chosen.stage_b is None:
-        return signed(start, name)
-    assert data_b is not None, "a variant with a second stage needs its data"
-    result = train_stage_b(
-        MemoryPolicy(backbone, chosen.memory), data_b, folder / "stage-b",
-        start=start, stage=chosen.stage_b, loop=training.in_time(training.stage_b), look=look,
+    memory = train_stages(
+        chosen, backbone, data_a, data_b, folder,
+        loop_a=lambda: training.in_time(training.stage_a),
+        loop_b=lambda: training.in_time(training.stage_b),
+        start=start, look=look,
     )  # fmt: skip
-    return signed(result.memory, name)
+    return signed(memory, name)
 
 
 def begins_with_stage_a(name: str, start: Path | None) -> bool:

@@ -59,7 +59,8 @@ def _work(work: Work, number: int, lifeline: Connection) -> None:
         work(number)
     except FocusmemError as error:
         sys.stderr.write(f"focusmem: {error}\n")
-        sys.exit(2)
+        sys.stderr.flush()
+        os._exit(2)  # a model may still be answering in a thread, and torch aborts when the interpreter ends under it
 
 
 def _end_with(lifeline: Connection) -> None:

@@ -1,0 +1,91 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from banks import make_stored
+from focusmem.cli.main import app
+from focusmem.errors import UserError
+from focusmem.model.checkpoint import Checkpoint
+from focusmem.schemas import Task, dump_record, save_trajectory
+
+
+def run(*words):
+    return CliRunner().invoke(app, [*map(str, words)])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("train")
+    for number in range(6):
+        item = make_stored(number, num_steps=3, site=f"site-{number % 2}")
+        where = folder / ("seen" if number < 4 else "own") / item.trajectory.trajectory_id
+        save_trajectory(where, item.trajectory, item.screenshots)
+    added = run("bank", "add", folder / "bank", folder / "seen", "--embedder", "toy")
+    assert added.exit_code == 0, added.output
+    return folder
+
+
+def train(folder, *words, variant="action-only"):
+    fixed = ("--bank", folder / "bank", "--policy", "toy", "--embedder", "toy", "--min-steps", 1, "--validation", 0)
+    quick = ("--steps", 1, "--batch", 2, "--workers", 0, "--tokens", 4, "--device", "cpu")
+    return run("train", variant, folder / "own", *fixed, *quick, *words)
+
+
+def test_memory_is_trained_from_folders_in_one_line(folder, tmp_path):
+    result = train(folder, "--out", tmp_path / "run", "--json")
+    assert result.exit_code == 0, (result.output, result.exception)
+    told = json.loads(result.stdout)
+    assert (told["num_trajectories"], told["num_decisions"], told["unusable"]) == (2, 6, {})
+    assert "lessons" not in told, "actions alone need none"
+    card = Checkpoint.open(tmp_path / "run" / "stage-a" / "memory")
+    assert told["memory"] == str(card.folder)
+    assert card.config.compressor.num_tokens == 4
+    assert (card.notes["variant"], card.notes["num_steps"]) == ("action-only", 1)
+    again = train(folder, "--out", tmp_path / "run")
+    assert "2 trajectories to learn from." in again.output
+    assert str(card.folder) in again.output
+
+
+def test_only_preparing_stops_there(folder, tmp_path):
+    result = train(folder, "--out", tmp_path / "run", "--only-prepare", "--json", variant="semantic")
+    told = json.loads(result.stdout)
+    assert told["lessons"]["num_made"] > 0
+    assert set(told["lessons"]["num_discarded"]) <= {"episodic_summary", "episodic_anchor"}
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["prepared"]
+
+
+def test_several_processes_want_it_prepared(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    result = train(folder, "--out", tmp_path / "run")
+    assert isinstance(result.exception, UserError)
+    assert "prepare it first, in one process" in str(result.exception)
+
+
+def test_evaluation_tasks_are_not_given_away(folder, tmp_path):
+    record = make_stored(4).trajectory
+    task = Task(
+        task_id="x", instruction=record.instruction, start_url="", site="", annotations=record.annotations
+    )  # fmt: skip
+    (tmp_path / "tasks.jsonl").write_bytes(b" ".join(dump_record(task).splitlines()) + b"\n\n")
+    words = ("--only-prepare", "--json", "--evaluation", tmp_path / "tasks.jsonl")
+    told = json.loads(train(folder, "--out", tmp_path / "run", *words).stdout)
+    assert told["num_trajectories"] == 1
+    assert told["removed_by"] == {"instance": 1, "template": 1}
+
+
+def test_mistakes_are_told_in_a_sentence(folder, tmp_path):
+    (tmp_path / "tasks.jsonl").write_text('{"task_id": "a"}\n')
+    for words, variant, expected in (
+        ((), "fullest", "There is no memory variant 'fullest'"),
+        (("--tokens", 3), "action-only", "num_tokens is 3"),
+        (
+            ("--min-steps", 9),
+            "action-only",
+            "nothing to learn from: 0 trajectories to learn from; left out: fewer than 9 steps 2.",
+        ),
+        (("--evaluation", tmp_path / "tasks.jsonl"), "action-only", "tasks.jsonl, line 1"),
+    ):
+        result = train(folder, *words, "--out", tmp_path / variant / str(len(words)), variant=variant)
+        assert isinstance(result.exception, UserError), (expected, result.output)
+        assert expected in str(result.exception)
