@@ -13,7 +13,8 @@ A plan names lanes, and the memories that each of them trains in turn:
 }}
 
 `scripts/lab_memories.json` is the plan of the laboratory's own memories, `scripts/lab_memories_more.json` goes on from
-the action-only one that ships; each ends after 21 minutes at the latest.
+an action-only one that has learnt, and `scripts/lab_memories_small.json` makes memories of one and two tokens per block
+from the one that ships; each ends after 21 minutes at the latest.
 `start` is another memory of the plan, or a folder. `until` (minutes since the plan began) ends a training that is late.
 Every other key is that of `Job`. RUN/NAME-memory is what a training has left, RUN/LANE.log what a lane says; the same
 call goes on where it was stopped. On a GPU that several processes share, NVIDIA's MPS lets them compute at once.

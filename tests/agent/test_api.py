@@ -102,6 +102,22 @@ def test_parts_that_were_not_trained_do_not_act(policy, folder, tmp_path, stage,
     assert Memory.load(folder / "policy", tmp_path / "memory", use=told).memory.use == told
 
 
+@pytest.mark.parametrize(
+    ("notes", "field"),
+    [
+        ({"config": []}, "notes.config "),
+        ({"config": None}, "notes.config "),
+        ({"config": {"stage": "stage_a"}}, "notes.config.stage "),
+        ({"config": {"stage": {"name": "stage_b", "is_gated": "no"}}}, "notes.config.stage.is_gated "),
+    ],
+)
+def test_a_card_that_cannot_tell_what_was_trained_is_refused(policy, folder, tmp_path, notes, field):
+    Checkpoint.save(policy, tmp_path / "memory", notes=notes)
+    with pytest.raises(CheckpointError, match=f"is damaged: {field}"):
+        Memory.load(folder / "policy", tmp_path / "memory")
+    assert Memory.load(folder / "policy", tmp_path / "memory", use=MemoryUse()).memory.use == MemoryUse()
+
+
 def test_it_speaks_in_other_words_where_it_is_told_to(folder):
     memory = Memory.load(folder / "policy", folder / "memory", prompts=PROMPTS)
     [ours, theirs] = [

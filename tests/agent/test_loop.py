@@ -60,6 +60,11 @@ def test_the_same_on_the_same_page_is_a_repeat():
     assert [notes.is_repeat for notes in episode.notes] == [False, False, True, False, True]
 
 
+def test_other_reasons_for_the_same_action_are_a_repeat_too():
+    replies = [say("wait"), say("wait", reasoning="It loads."), say("wait", reasoning="Patience."), "?"]
+    assert [notes.is_repeat for notes in run(replies, max_steps=4).notes] == [False, False, True, False]
+
+
 def test_a_world_that_breaks_ends_it_and_what_was_wanted_is_kept():
     episode = run([say("wait"), say("click", description="the end")], FakeBrowser(dies_at=1))
     assert episode.error == "The browser has died."

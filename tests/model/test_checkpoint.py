@@ -167,6 +167,57 @@ def test_a_card_that_does_not_fit_is_refused(stored, tmp_path, change, message):
         Checkpoint.open(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("compressor.num_heads", "4", r"compressor\.num_heads is '4'; it must be a whole number"),
+        ("compressor.num_heads", 4.0, r"compressor\.num_heads is 4\.0"),
+        ("compressor.num_heads", True, r"compressor\.num_heads is True"),
+        ("compressor.num_heads", None, r"compressor\.num_heads is None"),
+        ("compressor.width", "64", r"compressor\.width is '64'; it must be a whole number or nothing"),
+        ("gate.threshold", "0.3", r"gate\.threshold is '0\.3'; it must be a number"),
+        ("gate.stretch", [0, 1, 2], r"gate\.stretch is \[0, 1, 2\]; it must be 2 values"),
+        ("gate.stretch", ["a", "b"], r"gate\.stretch"),
+        ("gate.sees_evidence", "no", r"gate\.sees_evidence is 'no'; it must be true or false"),
+        ("gate.evidence_source", {}, r"evidence_source is '\{\}'|gate\.evidence_source is \{\}"),
+        ("state_source", 3, r"state_source is 3; it must be a text"),
+        ("lora", None, r"lora should be an object"),
+    ],
+)
+def test_a_card_with_a_value_of_the_wrong_kind_names_the_field(stored, tmp_path, name, value, message):
+    card = json.loads((stored[0] / "checkpoint.json").read_text())
+    *way, last = name.split(".")
+    place = card["config"]
+    for one in way:
+        place = place[one]
+    place[last] = value
+    (tmp_path / "checkpoint.json").write_text(json.dumps(card))
+    with pytest.raises((CheckpointError, ConfigError), match=message):
+        Checkpoint.open(tmp_path)
+
+
+def test_a_whole_number_is_a_number_too(stored, tmp_path):
+    card = json.loads((stored[0] / "checkpoint.json").read_text())
+    card["config"]["lora"]["alpha"] = 16
+    (tmp_path / "checkpoint.json").write_text(json.dumps(card))
+    assert Checkpoint.open(tmp_path).config.lora.alpha == 16
+
+
+def test_a_memory_is_known_again_whatever_its_threshold_and_notes(tmp_path):
+    policy = make_policy()
+    for is_half in (False, True):
+        stored = Checkpoint.save(policy, tmp_path / str(is_half), is_half=is_half)
+        stored = stored.with_threshold(0.62, notes={"more": 1})
+        assert stored.holds(policy, is_half=is_half)
+        assert not stored.holds(policy, is_half=not is_half)
+        assert not stored.holds(make_policy(gate=GateConfig(temperature=0.5)), is_half=is_half)
+        with torch.no_grad():
+            policy.gate.out.bias += 1.0
+        assert not stored.holds(policy, is_half=is_half)
+        (stored.folder / "memory.safetensors").unlink()
+        assert not stored.holds(policy, is_half=is_half)
+
+
 def test_weights_of_another_shape_than_the_card_says_are_refused(stored, tmp_path):
     for path in stored[0].iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())

@@ -146,8 +146,10 @@ def experiment(**changes) -> ExperimentConfig:
     return ExperimentConfig(decisions=own, batching=BatchingConfig(num_decisions=2), hard_times=1)
 
 
-def test_what_was_prepared_is_all_that_training_asks_for(policy, quick, tmp_path):
+def test_what_was_prepared_is_all_that_training_asks_for(policy, quick, tmp_path, monkeypatch):
     """Through the same door as the command line: every lesson that stage A reads was taught."""
+    content = replace(VARIANTS["full"].stage_a, functional_weight=0.0)  # an untrained teacher's answers are no JSON
+    monkeypatch.setitem(VARIANTS, "full", replace(VARIANTS["full"], stage_a=content))
     loop = LoopConfig(learning_rate=1e-3, log_every_steps=1)
     training = LabTraining(stage_a=loop, stage_b=replace(loop, num_steps=1))
     with pytest.raises(StorageError, match="lab prepare"):

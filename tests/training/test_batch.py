@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from focusmem.errors import ConfigError, RecordError
+from focusmem.errors import CheckpointError, ConfigError
 from focusmem.training.batch import Decision, ItemUse, Pixels, TrainingBatch, TrainingItem
 from focusmem.training.prepared import Needs, Preparer, foreign_items
-from focusmem.training.stage_a import StageA
+from focusmem.training.stage_a import StageA, StageAConfig, train_stage_a
 from focusmem.training.stage_b import StageB, StageBConfig
 from focusmem.training.trajectory_batches import BatchingConfig, TrajectoryBatches
 from toys import decision, evidence
-from training.samples import learnt_from, make_batch, make_item, make_memory_policy, open_gate
+from training.samples import learnt_from, make_batch, make_item, make_loop, make_memory_policy, open_gate
 
 
 def every_use_apart(batch: TrainingBatch) -> TrainingBatch:
@@ -100,8 +100,16 @@ def test_wrong_input_is_refused_with_a_sentence():
         TrainingItem(item_id="x", role="semantic", prompt=evidence(0))
     with pytest.raises(ConfigError, match="Decision 0 of a TrainingBatch uses item 3; there are 1 items"):
         TrainingBatch(items=(make_item(0),), decisions=(Decision(prompt=decision(0), reply="", uses=(ItemUse(3, 0),)),))
-    with pytest.raises(RecordError, match=r"no item with a lesson.*Teacher.prepare"):
-        learnt_from(make_memory_policy(), StageA(), make_batch(has_lessons=False))
+
+
+@pytest.mark.parametrize("num_shares", [1, 3])
+def test_a_batch_without_lessons_teaches_its_actions_alone(num_shares):
+    actions = StageA(StageAConfig(content_weight=0))
+    batch = make_batch(has_lessons=False)
+    losses, gradients = learnt_from(make_memory_policy(), StageA(), batch, num_shares=num_shares)
+    alone, wanted = learnt_from(make_memory_policy(), actions, batch)
+    assert losses == pytest.approx(alone | {"semantic": 0.0, "functional": 0.0}, rel=1e-5)
+    torch.testing.assert_close(gradients, wanted, rtol=1e-3, atol=1e-6)
 
 
 def test_only_what_a_stage_needs_is_prepared():
@@ -196,6 +204,41 @@ def test_batches_by_trajectory_come_again_by_number():
     other = TrajectoryBatches(Source(), BatchingConfig(num_decisions=9, seed=4))
     assert one.batch(2) == two.batch(2)
     assert one.batch(2) != other.batch(2)
+
+
+class TurnedSource(Source):
+    """As many decisions, in other trajectories."""
+
+    def num_decisions(self, trajectory):
+        return 10 - trajectory
+
+
+class NamedSource(Source):
+    def __init__(self, digest):
+        self.digest = digest
+
+
+@pytest.mark.parametrize("others", [(Source(), TurnedSource()), (NamedSource("a" * 64), NamedSource("b" * 64))])
+def test_a_stopped_run_goes_on_with_the_same_trajectories_only(tmp_path, others):
+    """A source is told from others by its digest, or by how many decisions each trajectory has."""
+    batching, actions = BatchingConfig(num_decisions=9), StageAConfig(content_weight=0)
+    first, second = (TrajectoryBatches(source, batching) for source in others)
+    assert first.num_batches == second.num_batches
+    again = TrajectoryBatches(others[0], batching)
+    loop = make_loop(num_steps=2, max_minutes=1e-9)
+    train_stage_a(make_memory_policy(), first, tmp_path, stage=actions, loop=loop)
+    with pytest.raises(CheckpointError, match=r"data\.digest"):
+        train_stage_a(make_memory_policy(), second, tmp_path, stage=actions, loop=loop)
+    assert train_stage_a(make_memory_policy(), again, tmp_path, stage=actions, loop=loop).is_finished
+
+
+def test_too_few_decisions_for_a_batch_are_counted(tmp_path):
+    few = TrajectoryBatches(Source(), BatchingConfig(num_decisions=100, num_epochs=2))
+    for num_steps in (None, 3):
+        with pytest.raises(ConfigError, match=r"a batch takes 100 decisions.*and there are 90.*num_epochs") as caught:
+            train_stage_a(make_memory_policy(), few, tmp_path, loop=make_loop(num_steps=num_steps))
+        assert "BatchingConfig.num_decisions" in str(caught.value)
+    assert not list(tmp_path.iterdir())
 
 
 def test_batching_config_names_the_field():

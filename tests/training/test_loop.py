@@ -13,7 +13,8 @@ import pytest
 import torch
 
 import focusmem.lab
-from focusmem.errors import CheckpointError, ConfigError, StorageError, TrainingError
+from focusmem.errors import CheckpointError, ConfigError, RecordError, StorageError, TrainingError
+from focusmem.files import remove_folder
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.policy import MemoryPolicy
@@ -149,6 +150,57 @@ def test_a_finished_run_is_not_done_again(finished):
     assert again.is_finished
     assert again.losses == {}
     assert equal(other.trained_state(), policy.trained_state())
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def run_of_two(folder: Path, **loop):
+    return train_stage_a(
+        make_memory_policy(is_trained=False), make_data(2), folder, stage=ACTIONS, loop=make_loop(**loop)
+    )
+
+
+@pytest.mark.parametrize("stores_half", [False, True])
+def test_a_finished_run_leaves_its_memory_as_it_is(tmp_path, stores_half):
+    """A threshold may have been chosen for it, and notes added."""
+    memory = run_of_two(tmp_path, stores_half=stores_half).memory
+    Checkpoint.open(memory).with_threshold(0.71, notes={"variant": "mine"})
+    before = content_of(memory)
+    again = run_of_two(tmp_path, stores_half=stores_half, num_workers=0, log_every_steps=5)
+    assert again.is_finished
+    assert content_of(memory) == before
+
+
+@pytest.mark.parametrize("damage", ["gone", "weights", "card", "no card", "another"])
+def test_a_finished_run_writes_its_memory_again_where_it_is_damaged(tmp_path, damage):
+    memory = run_of_two(tmp_path).memory
+    before = content_of(memory)
+    weights, card = memory / "memory.safetensors", memory / "checkpoint.json"
+    if damage == "gone":
+        remove_folder(memory)
+    elif damage == "weights":
+        weights.write_bytes(before[weights.name][:-9])
+    elif damage == "card":
+        card.write_bytes(before[card.name].replace(b'"rank": 4', b'"rank": "4"'))
+    elif damage == "no card":
+        card.unlink()
+    else:
+        Checkpoint.save(make_memory_policy(seed=5), memory, replace=True)
+    assert run_of_two(tmp_path).is_finished
+    assert content_of(memory) == before
+
+
+def test_what_a_killed_run_had_begun_to_write_is_cleared_and_nothing_else(tmp_path):
+    begun = (".memory.0123456789ab.partial", ".unfinished.0123456789ab.partial", ".unfinished.ba9876543210.old")
+    others = (".memory.mine.partial", "memory.0123456789ab.partial", ".notes.0123456789ab.partial")
+    for name in (*begun, *others):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "memory.safetensors").write_bytes(b"half")
+    run_of_two(tmp_path, max_minutes=1e-9)
+    assert not [name for name in begun if (tmp_path / name).exists()]
+    assert all((tmp_path / name / "memory.safetensors").read_bytes() == b"half" for name in others)
 
 
 def test_lines_are_means_over_some_steps(tmp_path):
@@ -383,8 +435,10 @@ def test_a_gradient_that_is_no_number_is_named(tmp_path):
 def test_more_steps_than_data_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="num_steps is 5, but the data has 2 batches"):
         train_stage_a(make_memory_policy(), make_data(2), tmp_path, loop=make_loop(num_steps=5))
-    with pytest.raises(ConfigError, match="nothing to train on"):
-        train_stage_a(make_memory_policy(), make_data(0), tmp_path, loop=make_loop())
+    for num_steps in (None, 5):
+        with pytest.raises(ConfigError, match="nothing to train on: the data has no batches"):
+            train_stage_a(make_memory_policy(), make_data(0), tmp_path, loop=make_loop(num_steps=num_steps))
+    assert not list(tmp_path.iterdir())
 
 
 @dataclass(frozen=True)
@@ -412,6 +466,69 @@ def test_a_missing_lesson_is_said_in_a_sentence(tmp_path, num_workers):
     assert str(caught.value).endswith("Make the lessons first, with Teacher.prepare, the step before stage A.")
 
 
+def without_answers(batch: TrainingBatch) -> TrainingBatch:
+    """As where all that the teacher answered was discarded."""
+    items = [replace(item, lesson=item.lesson and replace(item.lesson, functional=())) for item in batch.items]
+    return replace(batch, items=tuple(items))
+
+
+UNTAUGHT = ListedBatches([make_batch(number, has_lessons=False) for number in range(4)])
+
+
+@pytest.mark.parametrize(
+    ("data", "stage", "named"),
+    [
+        (UNTAUGHT, StageAConfig(), r"the semantic loss and the functional loss.*semantic_weight and functional_weight"),
+        (UNTAUGHT, StageAConfig(functional_weight=0), r"the semantic loss had nothing.*semantic_weight to 0"),
+        (
+            ListedBatches([without_answers(make_batch(number)) for number in range(4)]),
+            StageAConfig(semantic_weight=0),
+            r"the functional loss had nothing.*discarded.*functional_weight to 0",
+        ),
+    ],
+    ids=["no lessons", "no descriptions", "no answers"],
+)
+@pytest.mark.parametrize(("every", "at"), [(2, 2), (10, 4)])
+def test_a_content_loss_without_anything_to_learn_stops_the_run(tmp_path, data, stage, named, every, at):
+    """By the first report, or at the last step."""
+    loop = make_loop(log_every_steps=every, save_every_steps=1)
+    with pytest.raises(RecordError, match=rf"Up to step {at}, {named}") as caught:
+        train_stage_a(make_memory_policy(), data, tmp_path, stage=stage, loop=loop)
+    assert "Teacher.prepare" in str(caught.value)
+    assert "LessonStore.read" in str(caught.value)
+    assert saves_in(tmp_path)[-1] == f"step-{at - 1:08d}"
+    assert not (tmp_path / "memory").exists()
+
+
+def test_a_batch_without_lessons_is_no_reason_to_stop(tmp_path):
+    bare = TrainingBatch(decisions=tuple(replace(one, uses=()) for one in make_batch().decisions))
+    data = ListedBatches([make_batch(0, has_lessons=False), make_batch(1), bare])
+    result = train_stage_a(make_memory_policy(), data, tmp_path, loop=make_loop(log_every_steps=2, save_every_steps=1))
+    lines = read_metrics(tmp_path / "metrics.jsonl")
+    assert [sorted(line["loss"]) for line in lines] == [
+        ["action", "total"],
+        ["action", "functional", "semantic", "total"],
+        ["action", "total"],
+    ]
+    assert result.is_finished
+
+
+@pytest.mark.parametrize("taught_at", [0, 2, None])
+def test_what_was_learnt_from_before_a_stop_counts_when_going_on(tmp_path, taught_at):
+    """A report after four steps, of which each is a call of its own."""
+    data = ListedBatches([make_batch(number, has_lessons=number == taught_at) for number in range(6)])
+    loop = make_loop(max_minutes=1e-9, log_every_steps=4)
+    for _ in range(3):
+        train_stage_a(make_memory_policy(), data, tmp_path, loop=loop)
+    if taught_at is None:
+        with pytest.raises(RecordError, match="Up to step 4"):
+            train_stage_a(make_memory_policy(), data, tmp_path, loop=loop)
+        return
+    for _ in range(3):
+        result = train_stage_a(make_memory_policy(), data, tmp_path, loop=loop)
+    assert result.is_finished
+
+
 def test_from_teacher_to_both_stages(tmp_path):
     """The whole way: the frozen policy teaches, then its lessons and the demonstrations are learnt."""
     policy = make_memory_policy(is_trained=False)
@@ -419,8 +536,11 @@ def test_from_teacher_to_both_stages(tmp_path):
     config = TeacherConfig(prompts=short, max_new_tokens=12)
     Teacher(policy.backbone, tmp_path / "lessons", config).prepare(make_data(2, has_lessons=False))
     data = DataWithLessons(lesson_store(tmp_path / "lessons", policy.backbone, config))
-    result = train_stage_a(policy, data, tmp_path / "a", loop=make_loop())
-    assert result.losses.keys() == {"action", "semantic", "total"}, "an untrained policy gives no answers to learn"
+    with pytest.raises(RecordError, match="the functional loss had nothing to learn from"):
+        train_stage_a(make_memory_policy(is_trained=False), data, tmp_path / "all", loop=make_loop())
+    described = StageAConfig(functional_weight=0)  # an untrained policy gives no answers to learn
+    result = train_stage_a(policy, data, tmp_path / "a", stage=described, loop=make_loop())
+    assert result.losses.keys() == {"action", "semantic", "total"}
     fresh = make_memory_policy(is_trained=False, seed=1)
     after = train_stage_b(fresh, data, tmp_path / "b", start=result.memory, loop=make_loop())
     assert after.is_finished

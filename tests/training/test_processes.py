@@ -44,18 +44,30 @@ def check_equal(one: Path, two: Path) -> None:
             assert after["passage"] == before["passage"]
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", pytest.param("accelerate", marks=pytest.mark.slow)])
-def test_two_processes_equal_one(alone, tmp_path, launcher):
+def run_two(launcher: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(TESTS.parent / "src"), str(TESTS)]),
         "OMP_NUM_THREADS": "1",
     }
-    command = [sys.executable, "-m", *LAUNCHERS[launcher], str(TESTS / "training" / "train_script.py"), str(tmp_path)]
-    done = subprocess.run(
-        [*command, "--opens-gate"], env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
+    command = [sys.executable, "-m", *LAUNCHERS[launcher], str(TESTS / "training" / "train_script.py"), str(folder)]
+    return subprocess.run([*command, *words], env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", pytest.param("accelerate", marks=pytest.mark.slow)])
+def test_two_processes_equal_one(alone, tmp_path, launcher):
+    done = run_two(launcher, tmp_path, "--opens-gate")
     assert done.returncode == 0, done.stderr[-3000:]
     check_equal(alone, tmp_path)
+
+
+@pytest.mark.parametrize(("item", "is_taught"), [(0, True), (2, True), (3, False)])
+def test_one_process_with_lessons_is_enough(tmp_path, item, is_taught):
+    """The first item is the first process's, the third one the second's; the fourth has no lesson."""
+    done = run_two("torchrun", tmp_path, "--num-steps", "2", "--lesson-of", str(item))
+    assert (tmp_path / "b" / "memory").exists() == is_taught, done.stderr[-3000:]
+    if not is_taught:
+        assert done.stderr.count("RecordError: Up to step 1, the semantic loss and the functional loss") == 2
+        assert not (tmp_path / "a" / "memory").exists()
 
 
 def test_two_passes_equal_one(alone, tmp_path):

@@ -192,7 +192,8 @@ def train(
 
     Train one variant of memory in the laboratory, both stages where it has two, and then its gate, where it has one.
 
-    A laptop-sized trial: add --device cpu --steps 2 --more-steps 2 --gate-steps 0 --episodes 1 --workers 0
+    A laptop-sized trial: add --device cpu --steps 2 --more-steps 2 --gate-steps 0 --episodes 1 --no-course --drills 0
+    --workers 0
     """
     from dataclasses import replace
 

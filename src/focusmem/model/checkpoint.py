@@ -60,10 +60,7 @@ class Checkpoint:
 
         With `is_half` they are rounded to bfloat16 on the way, for half the size; they act in their own precision.
         """
-        state = {name: tensor.detach().cpu().contiguous() for name, tensor in policy.trained_state().items()}
-        if is_half:
-            state = {name: tensor.bfloat16() for name, tensor in state.items()}
-        data = write_tensors(state)
+        data = write_tensors(_stored_state(policy, is_half=is_half))
         checkpoint = cls(
             folder=folder,
             config=policy.config,
@@ -155,6 +152,21 @@ class Checkpoint:
             for name, tensor in own.items():
                 tensor.copy_(state[name])
 
+    def holds(self, policy: MemoryPolicy, *, is_half: bool = False) -> bool:
+        """Whether `save` would write these very weights, and they are whole; threshold and notes may be others."""
+        gate = replace(self.config.gate, threshold=policy.config.gate.threshold)
+        if replace(self.config, gate=gate) != policy.config:
+            return False
+        try:
+            self._check_backbones(policy.backbone, policy.encoder.backbone)
+            stored = self._weights()
+        except (CheckpointError, StorageError):
+            return False
+        own = _stored_state(policy, is_half=is_half)
+        return stored.keys() == own.keys() and all(
+            stored[name].dtype == tensor.dtype and torch.equal(stored[name], tensor) for name, tensor in own.items()
+        )
+
     def with_threshold(self, threshold: float, *, notes: Mapping[str, Any] | None = None) -> "Checkpoint":
         """Write another gate threshold into the card; the weights stay as they are."""
         config = replace(self.config, gate=replace(self.config.gate, threshold=threshold))
@@ -221,6 +233,12 @@ class Checkpoint:
             "notes": dict(self.notes),
         }
         return json.dumps(card, indent=2, allow_nan=False).encode()
+
+
+def _stored_state(policy: MemoryPolicy, *, is_half: bool) -> dict[str, torch.Tensor]:
+    """A policy's trained weights as they go to disk."""
+    state = {name: tensor.detach().cpu().contiguous() for name, tensor in policy.trained_state().items()}
+    return {name: tensor.bfloat16() for name, tensor in state.items()} if is_half else state
 
 
 def _of_fewer_tokens(state: Mapping[str, torch.Tensor], own: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -22,7 +22,6 @@ from focusmem.schemas.record import NonEmptyText, Text
 from focusmem.seeds import derive_seed
 from focusmem.training.batch import Decision, ItemUse, TrainingBatch, TrainingItem
 from focusmem.training.lessons import LessonStore
-from focusmem.training.trajectory_batches import TrajectoryBatches
 
 
 class Found(Record):
@@ -91,6 +90,12 @@ class TrajectoryDecisions:
     words: Words = Words()
     config: DecisionsConfig = DecisionsConfig()
     lessons: LessonStore | None = None
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal where equal numbers give equal decisions."""
+        found = [one.model_dump_json() for one in self.found]
+        return sha256_hex(repr((found, self.config, self.words)).encode())
 
     @property
     def num_trajectories(self) -> int:
@@ -184,14 +189,3 @@ class TrajectoryDecisions:
             if self.is_taught(item) and not is_negative
         ]
         return TrainingBatch(items=tuple({item.digest: item for item in taught}.values()))
-
-
-class FoundBatches(TrajectoryBatches):
-    """Batches of such decisions, told apart by what was found as well."""
-
-    @cached_property
-    def digest(self) -> str:
-        """Equal where equal numbers give equal decisions."""
-        assert isinstance(self.source, TrajectoryDecisions)
-        found = [one.model_dump_json() for one in self.source.found]
-        return sha256_hex(repr((super().digest, found, self.source.config, self.source.words)).encode())

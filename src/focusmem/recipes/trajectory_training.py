@@ -12,7 +12,6 @@ from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.config import MemoryConfig
 from focusmem.recipes.trajectory_decisions import (
     DecisionsConfig,
-    FoundBatches,
     FoundForTrajectory,
     TrajectoryDecisions,
 )
@@ -25,7 +24,7 @@ from focusmem.training.stage_a import StageAConfig
 from focusmem.training.stage_b import LEARNING_RATE as RATE_OF_STAGE_B
 from focusmem.training.stage_b import StageBConfig
 from focusmem.training.threshold import action_sweeps, choose_by_actions, write_threshold
-from focusmem.training.trajectory_batches import BatchingConfig
+from focusmem.training.trajectory_batches import BatchingConfig, TrajectoryBatches
 
 _log = logging.getLogger(__name__)
 
@@ -72,8 +71,8 @@ def train_on_trajectories(
     plain = decisions(prepared.found, 0.0)
     memory = train_stages(
         chosen, policy,
-        FoundBatches(replace(plain, lessons=lessons), training.batching),
-        FoundBatches(decisions(prepared.found, misled), training.batching),
+        TrajectoryBatches(replace(plain, lessons=lessons), training.batching),
+        TrajectoryBatches(decisions(prepared.found, misled), training.batching),
         folder, loop_a=lambda: training.stage_a, loop_b=lambda: training.stage_b,
     )  # fmt: skip
     if memory is None or not join_team(policy.device).is_first:
@@ -89,7 +88,7 @@ def train_on_trajectories(
 def _set_threshold(policy: Backbone, memory: Path, held_out: TrajectoryDecisions, *, is_dynamic: bool) -> None:
     """The one under which actions are likeliest that memory did not learn from."""
     num = sum(held_out.num_decisions(trajectory) for trajectory in range(held_out.num_trajectories))
-    batches = FoundBatches(held_out, BatchingConfig(num_decisions=min(num, _VALIDATION_BATCH)))
+    batches = TrajectoryBatches(held_out, BatchingConfig(num_decisions=min(num, _VALIDATION_BATCH)))
     sweeps = action_sweeps(Checkpoint.open(memory).build(policy), batches, is_dynamic=is_dynamic)
     if any(one.trusts for one in sweeps):
         write_threshold(memory, choose_by_actions(sweeps))

@@ -142,7 +142,8 @@ def _with_items(decision: Decision, renumbered: Sequence[int]) -> Decision:
 class TrainingData(Protocol):
     """Batches by number. A number always gives the same batch, so a run that is stopped can go on exactly.
 
-    Data that can tell itself from other data has a `digest`; a run then goes on with the same data only.
+    Data that can tell itself from other data has a `digest`; a run then goes on with the same data only. Data that can
+    tell why it has no batches has a `shortage`, a sentence about that.
     """
 
     @property

@@ -85,7 +85,7 @@ def train(
         is_finished=is_finished,
         losses={} if report is None else report.losses,
         waiting_rate=min(1.0, waited_s / took_s),
-        memory=folder / "memory" if is_finished else None,
+        memory=run.memory if is_finished else None,
     )
 
 
@@ -107,12 +107,13 @@ def _is_late(config: LoopConfig, started: float) -> bool:
 
 
 def _num_steps(data: TrainingData, config: LoopConfig) -> int:
-    num_steps = data.num_batches if config.num_steps is None else config.num_steps
-    if not num_steps:
-        raise ConfigError("There is nothing to train on: the data has no batches.")
-    if num_steps > data.num_batches:
+    num_batches = data.num_batches
+    if not num_batches:
+        why = getattr(data, "shortage", "the data has no batches. Give it more decisions, or make batches of fewer.")
+        raise ConfigError(f"There is nothing to train on: {why}")
+    if config.num_steps is not None and config.num_steps > num_batches:
         raise ConfigError(
-            f"LoopConfig.num_steps is {num_steps}, but the data has {data.num_batches} batches; "
+            f"LoopConfig.num_steps is {config.num_steps}, but the data has {num_batches} batches; "
             "ask for fewer steps, or for more epochs of the data."
         )
-    return num_steps
+    return config.num_steps or num_batches

@@ -44,6 +44,10 @@ class Metrics:
         if self.path.exists():
             write_whole(self.path, "".join(f"{line}\n" for line in lines).encode())
 
+    def losses_until(self, step: int) -> set[str]:
+        """Losses that had anything to learn from up to a step."""
+        return {name for line in read_metrics(self.path) if line["step"] <= step for name in line["loss"]}
+
     def add(self, report: StepReport) -> None:
         self._steps.append(report)
 

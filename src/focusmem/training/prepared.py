@@ -112,11 +112,6 @@ class Preparer:
         """Some shares of a batch, each prepared."""
         if not (self.needs.semantic or self.needs.functional):
             batch = batch.without_lessons()  # items that are there for their content alone need not be read
-        elif not any(item.lesson for item in batch.items):
-            raise RecordError(
-                "A batch has no item with a lesson, which the content losses learn from. Make the lessons with "
-                "Teacher.prepare and read them with LessonStore.read, or set the content weight to 0."
-            )
         if not self.needs.negatives:
             batch = batch.without_negatives()
         return [self._prepare(batch.share(number, num_shares)) for number in numbers]

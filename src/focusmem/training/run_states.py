@@ -81,6 +81,13 @@ class RunStates:
         return sorted(self.folder.glob(f"{_PREFIX}*")) if self.folder.is_dir() else []
 
 
+def clear_leftovers(place: Path) -> None:
+    """Remove what `whole_folder` and `remove_folder` leave beside a folder when they are killed."""
+    for suffix in ("partial", "old"):
+        for left in place.parent.glob(f".{place.name}.{'[0-9a-f]' * 12}.{suffix}"):
+            shutil.rmtree(left, ignore_errors=True)
+
+
 def _write_tensors(path: Path, tensors: Mapping[str, Any]) -> None:
     try:
         with path.open("wb") as file:

@@ -12,7 +12,8 @@ from focusmem.model.policy import MemoryPolicy
 from focusmem.training.pathway import EmbeddedShare
 from focusmem.training.prepared import Needs, Prepared
 
-LOSS_NAMES = ("action", "semantic", "functional", "gate", "order")
+CONTENT_LOSSES = ("semantic", "functional")
+LOSS_NAMES = ("action", *CONTENT_LOSSES, "gate", "order")
 
 GATE_STAGE = "gate"
 """The name of the stage that may follow stage B, which may go on with what it leaves."""

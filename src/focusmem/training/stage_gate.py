@@ -44,7 +44,11 @@ class GateStageConfig:
 @dataclass(frozen=True)
 class GateStage:
     """Whatever misleads or belongs to another task is to be trusted less than whatever belongs to its decision, also
-    that of other decisions: one threshold has to part them all. This neither opens nor closes the gate."""
+    that of other decisions: one threshold has to part them all. This neither opens nor closes the gate.
+
+    Blocks are compared within each share of a batch, so several passes or processes compare fewer pairs and do not make
+    the step that one makes.
+    """
 
     config: GateStageConfig = GateStageConfig()
     start_sha256: str | None = None

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from focusmem.errors import CheckpointError, TrainingError
+from focusmem.errors import CheckpointError, ConfigError, RecordError, StorageError, TrainingError
 from focusmem.files import remove_folder, write_whole
 from focusmem.model.calibration import calibrate
 from focusmem.model.checkpoint import Checkpoint
@@ -29,9 +29,9 @@ from focusmem.training.pathway import Look
 from focusmem.training.plots import plot_run
 from focusmem.training.prepared import Prepared, Preparer
 from focusmem.training.processes import Team
-from focusmem.training.run_states import RunStates
+from focusmem.training.run_states import RunStates, clear_leftovers
 from focusmem.training.schedule import learning_rate_at
-from focusmem.training.stage import LOSS_NAMES, Passage, Stage
+from focusmem.training.stage import CONTENT_LOSSES, LOSS_NAMES, Passage, Stage
 
 # These may change between a run and its continuation; all else must be as it was.
 _FREE_FIELDS = {"loop.num_workers", "loop.save_every_steps", "loop.log_every_steps", "loop.max_minutes"}
@@ -59,6 +59,8 @@ class TrainingRun:
         self.objective = Objective(policy, stage, config, look)
         self.optimizer = _optimizer(self.objective, config, self.device)
         self.metrics, self.states = Metrics(folder / "metrics.jsonl"), RunStates(folder / "states")
+        self.memory, self.unfinished = folder / "memory", folder / "unfinished"
+        self._taught: set[str] = set()
 
     @property
     def is_over(self) -> bool:
@@ -69,6 +71,7 @@ class TrainingRun:
     def begin(self) -> None:
         """Load the newest save of the folder, or make the first one."""
         stored = self.states.newest()
+        self._taught = set() if stored is None else self.metrics.losses_until(stored.step)
         self.team.wait()  # nobody writes before all have looked
         if stored is not None:
             self._check_same(stored.card)
@@ -86,6 +89,8 @@ class TrainingRun:
             self._module = DistributedDataParallel(self.objective, gradient_as_bucket_view=True)
         if self.team.is_first:
             self.states.clear_partial()
+            for place in (self.memory, self.unfinished):
+                clear_leftovers(place)
             self._write_description()
             self.metrics.cut_after(self.step)
             self.save()
@@ -110,6 +115,7 @@ class TrainingRun:
         if self.step == 0:
             self._calibrate(shares)
         counts = self._counts(shares)
+        self._check_taught(counts)
         divisors = {name: 1.0 if name in self.stage.undivided else max(1.0, num) for name, num in counts.items()}
         self.optimizer.zero_grad(set_to_none=True)
         sums, passage = self._add_gradients(shares, divisors)
@@ -149,6 +155,22 @@ class TrainingRun:
         if self.team.size > 1:
             counts = self.team.total(counts.to(self.device))
         return dict(zip(LOSS_NAMES, counts.tolist(), strict=True))
+
+    def _check_taught(self, counts: Mapping[str, float]) -> None:
+        """Stop by the first report, before the weights move, where a content loss never had anything to learn from:
+        it would be left out without a word. A single batch may have nothing."""
+        self._taught |= {name for name, num in counts.items() if num}
+        step = self.step + 1
+        if step % self.config.log_every_steps and step != self.num_steps:
+            return
+        missing = [name for name in CONTENT_LOSSES if self._weight(name) and name not in self._taught]
+        if missing:
+            raise RecordError(
+                f"Up to step {step}, {' and '.join(f'the {name} loss' for name in missing)} had nothing to learn from. "
+                "Make the lessons with Teacher.prepare and let the data read them with LessonStore.read. Where it "
+                "does, the teacher spoke about none of these items, or all its answers were discarded "
+                f"(LessonStore.discarded says why). Or set {' and '.join(f'{one}_weight' for one in missing)} to 0."
+            )
 
     def _add_gradients(
         self, shares: Sequence[Prepared], divisors: Mapping[str, float]
@@ -237,13 +259,21 @@ class TrainingRun:
         if self.team.is_first:
             self.metrics.write(self.device)
             self.save()
-            is_finished, unfinished = self.step == self.num_steps, self.folder / "unfinished"
-            notes = {"stage": self.stage.name, "num_steps": self.step, "config": self.settings()}
-            place, half = self.folder / "memory" if is_finished else unfinished, self.config.stores_half
-            Checkpoint.save(self.policy, place, notes=notes, replace=True, is_half=half)
+            is_finished = self.step == self.num_steps
+            if not (is_finished and self._has_memory()):
+                notes = {"stage": self.stage.name, "num_steps": self.step, "config": self.settings()}
+                place, half = self.memory if is_finished else self.unfinished, self.config.stores_half
+                Checkpoint.save(self.policy, place, notes=notes, replace=True, is_half=half)
             if is_finished:
-                remove_folder(unfinished)
+                remove_folder(self.unfinished)
         self.team.wait()
+
+    def _has_memory(self) -> bool:
+        """Whether this very memory is there and whole. It then stays: a threshold may have been chosen for it since."""
+        try:
+            return Checkpoint.open(self.memory).holds(self.policy, is_half=self.config.stores_half)
+        except (CheckpointError, ConfigError, StorageError):
+            return False
 
     def settings(self) -> dict[str, Any]:
         """Every setting of the run, defaults included, as plain values."""

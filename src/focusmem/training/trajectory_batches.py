@@ -13,7 +13,11 @@ from focusmem.training.batch import TrainingBatch
 
 
 class TrajectorySource(Protocol):
-    """Trajectories by number, each with as many decisions as its steps that are learnt from."""
+    """Trajectories by number, each with as many decisions as its steps that are learnt from.
+
+    A source that can tell itself from others has a `digest`; one without is known by how many decisions its
+    trajectories have.
+    """
 
     @property
     def num_trajectories(self) -> int: ...
@@ -57,8 +61,19 @@ class TrajectoryBatches:
 
     @cached_property
     def digest(self) -> str:
-        """Equal where equal numbers give equal decisions of the source."""
-        return sha256_hex(repr((self.config, sorted(self.repeats.items()), self.source.num_trajectories)).encode())
+        """Equal where equal numbers give equal decisions, as far as the source can be told from others."""
+        own = getattr(self.source, "digest", None)
+        if own is None:
+            own = [self.source.num_decisions(trajectory) for trajectory in range(self.source.num_trajectories)]
+        return sha256_hex(repr((self.config, sorted(self.repeats.items()), own)).encode())
+
+    @property
+    def shortage(self) -> str:
+        """Why there are no batches."""
+        return (
+            f"a batch takes {self.config.num_decisions} decisions, and there are {len(self._order)} in all epochs "
+            "together. Give more trajectories, a smaller BatchingConfig.num_decisions or a larger num_epochs."
+        )
 
     @property
     def num_batches(self) -> int:
