@@ -275,6 +275,68 @@ def test_a_full_disk_is_an_error_and_the_bank_is_as_before(path, monkeypatch, pl
     check_is_sound(path, ids_of(make_many(7)))
 
 
+def failing_once(monkeypatch, method):
+    real = getattr(VectorTable, method)
+
+    def full(table, *words):
+        def failing(*_, **__):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(type(table._table), "delete" if method == "remove" else "add", failing)
+        real(table, *words)
+
+    monkeypatch.setattr(VectorTable, method, full)
+
+
+def test_a_disk_that_fills_while_something_is_deleted(path):
+    """Real failing writes: what is said about the trajectory is what happens to it."""
+    code = """
+import resource, signal
+from focusmem.errors import StorageError
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+bank = Bank.open(path)
+bank.vectors.num_rows()
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+try:
+    bank.delete([sys.argv[3]])
+except StorageError as error:
+    print(error)
+"""
+    left = ids_of(make_many(3))
+    for limit in (0, 100, 500, 1_000, 2_000):
+        said = finish(process(code, path, limit, left[-1]))
+        assert said.startswith("Could not write"), limit
+        if "untouched" not in said:
+            assert "the next time the bank is opened" in said
+            left = left[:-1]
+        check_is_sound(path, left)
+        Bank.open(path).add(make_many(3), WordEmbedder())
+        left = ids_of(make_many(3))
+
+
+def test_a_deletion_for_which_there_is_no_room_is_taken_back(path, monkeypatch, caplog):
+    bank = Bank.open(path)
+    failing_once(monkeypatch, "remove")
+    with pytest.raises(StorageError, match=r"No space left on device.*What was there before is untouched"):
+        bank.delete(["trajectory-1"])
+    monkeypatch.undo()
+    assert bank.journal.is_empty()
+    check_is_sound(path, ids_of(make_many(3)))
+    assert caplog.text == ""
+    assert bank.delete(["trajectory-1"]).deleted == ("trajectory-1",)
+
+
+def test_a_deletion_that_ran_out_of_room_midway_says_what_will_happen(path, monkeypatch):
+    bank = Bank.open(path)
+    failing_once(monkeypatch, "purge")
+    with pytest.raises(StorageError, match="No space left on device") as caught:
+        bank.delete(["trajectory-1"])
+    assert "untouched" not in str(caught.value)
+    assert "the next time the bank is opened" in str(caught.value)
+    monkeypatch.undo()
+    check_is_sound(path, ["trajectory-0", "trajectory-2"])
+
+
 def test_a_busy_bank_is_an_error_after_a_while(path):
     bank = Bank.open(path)
     with (

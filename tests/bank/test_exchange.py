@@ -53,6 +53,37 @@ def test_out_and_in_again_is_the_same_bank(bank, export, tmp_path, embedder):
     assert (again.added, len(again.known)) == ((), 20)
 
 
+def test_the_guards_catalogue_comes_along(bank, tmp_path, embedder):
+    Bank.create(bank.folder.path, embedder, catalogue=["Thingaa", "thingba"])
+    export_bank(Bank.open(bank.folder.path), tmp_path / "out")
+    import_bank(tmp_path / "new", tmp_path / "out")
+    Bank.create(tmp_path / "old", embedder, catalogue=["thingca"])
+    import_bank(tmp_path / "old", tmp_path / "out")
+    other = WordEmbedder("words-2", width=30)
+    import_bank(tmp_path / "other", tmp_path / "out", other)
+    assert Bank.open(tmp_path / "new").folder.catalogue() == ["Thingaa", "thingba"]
+    assert Bank.open(tmp_path / "old").folder.catalogue() == ["Thingaa", "thingba", "thingca"]
+    assert Bank.open(tmp_path / "other").folder.catalogue() == ["Thingaa", "thingba"]
+
+
+def test_an_export_without_a_catalogue_leaves_the_banks_own(export, tmp_path, embedder):
+    assert not (export / "catalogue.txt").exists()
+    Bank.create(tmp_path / "old", embedder, catalogue=["thingca"])
+    assert len(import_bank(tmp_path / "old", export).added) == 20
+    assert Bank.open(tmp_path / "old").folder.catalogue() == ["thingca"]
+
+
+def test_trajectories_without_a_vector_are_named(bank, tmp_path):
+    bank.vectors.remove(["trajectory-3"])
+    with Progress("export", total=0) as line:
+        report = export_bank(bank, tmp_path / "out", line=line)
+    assert report.num_trajectories == 19
+    [failure] = report.failures
+    assert failure.name == "trajectory-3"
+    assert f"focusmem bank reembed {bank.folder.path}" in failure.reason
+    assert (line.total, line.num_done, line.num_failed) == (20, 20, 1)
+
+
 def test_an_export_never_overwrites(bank, export):
     with pytest.raises(StorageError, match="exists already"):
         export_bank(bank, export)
@@ -144,7 +175,13 @@ def newer_version(export):
     (export / "export.json").write_text(json.dumps(document | {"schema_version": 9}))
 
 
-@pytest.mark.parametrize("spoil", [spoil_ids, spoil_vectors, spoil_shape, pickled_vectors, newer_version])
+def spoil_catalogue(export):
+    (export / "catalogue.txt").write_bytes(b"\xff\xfe")
+
+
+@pytest.mark.parametrize(
+    "spoil", [spoil_ids, spoil_vectors, spoil_shape, pickled_vectors, newer_version, spoil_catalogue]
+)
 def test_a_spoilt_export_is_refused(export, tmp_path, spoil):
     spoil(export)
     with pytest.raises((RecordError, StorageError)):

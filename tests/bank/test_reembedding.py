@@ -70,6 +70,47 @@ def test_stopped_it_goes_on_where_it_was(path):
     check_all_are_found(path, NEW, 20)
 
 
+def test_made_afresh_the_old_vectors_serve_until_the_new_ones_are_done(path):
+    class Stopping(WordEmbedder):
+        def embed_trajectories(self, items):
+            check_all_but_tables_are_old(path)
+            if self.num_embedded:
+                raise KeyboardInterrupt
+            return super().embed_trajectories(items)
+
+    reader = Bank.open(path)
+    with pytest.raises(KeyboardInterrupt):
+        reembed(path, Stopping(), is_fresh=True)
+    check_all_but_tables_are_old(path)
+    Bank.open(path).delete(["trajectory-1"])
+    report = reembed(path, WordEmbedder(), is_fresh=True)
+    assert (report.num_trajectories, report.num_embedded) == (19, 4), "sixteen were done before"
+    check_all_are_found(path, OLD, 19)
+    assert len(reader.search(OLD.vector("x"), None, 99).hits) == 19
+
+
+def test_made_afresh_vectors_are_other_ones(path):
+    class Better(WordEmbedder):
+        def vector(self, text):
+            return -super().vector(text)
+
+    reader = Bank.open(path)
+    assert reader.search(OLD.vector("x"), None).hits[0].score > 0
+    reembed(path, Better(), is_fresh=True)
+    text = reader.load("trajectory-2").trajectory.instruction
+    for bank in (reader, Bank.open(path)):
+        assert bank.search(Better().vector(text), None).hits[0].score == pytest.approx(1, abs=1e-5)
+
+
+def test_a_vector_that_is_no_number_is_told(path):
+    class Odd(WordEmbedder):
+        def vector(self, text):
+            return super().vector(text) * (float("nan") if "thingda" in text else 1)
+
+    report = reembed(path, Odd("words-2", width=40))
+    assert (report.num_trajectories, [one.name for one in report.failures]) == (19, ["trajectory-3"])
+
+
 def check_all_but_tables_are_old(path):
     bank = Bank.open(path)
     assert bank.manifest.embedder == OLD.identity

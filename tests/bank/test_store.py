@@ -96,6 +96,31 @@ def test_what_cannot_be_read_or_embedded_is_left_out_and_told(bank, embedder):
     assert report.failures[2].reason == "This trajectory cannot be embedded."
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0, 3.0])
+def test_a_vector_that_points_nowhere_fails_alone(bank, bad):
+    class Odd(WordEmbedder):
+        def vector(self, text):
+            return super().vector(text) * np.float32(bad if "odd" in text else 1)
+
+    with np.errstate(invalid="ignore"):
+        report = bank.add([make_stored(10), make_stored(11, instruction="odd"), make_stored(12)], Odd())
+    assert report.added == ("trajectory-10", "trajectory-12")
+    [failure] = report.failures
+    assert failure.name == "trajectory-11"
+    assert "vector" in failure.reason
+
+
+def test_files_that_were_lost_can_be_added_again(bank, embedder):
+    shutil.rmtree(bank.folder.trajectory("trajectory-3"))
+    other = bank.add([make_stored(3, instruction="Something else")], embedder)
+    assert [failure.name for failure in other.failures] == ["trajectory-3"]
+    report = bank.add(make_many(8), embedder)
+    assert (report.added, len(report.known)) == (("trajectory-3",), 7)
+    assert check_trajectory(bank.folder.trajectory("trajectory-3")) == []
+    assert (bank.vectors.num_rows(), bank.stats()["num_without_vector"]) == (8, 0)
+    assert bank.add(make_many(8), embedder).added == ()
+
+
 @pytest.mark.parametrize(
     ("vectors", "message"),
     [
@@ -242,6 +267,28 @@ def test_vectors_may_lie_elsewhere(tmp_path, embedder):
         bank.add(make_many(2), embedder)
         assert not (bank.folder.path / "vectors").exists()
         assert len(found(Bank.open(bank.folder.path), "x")) == 2
+
+
+def test_a_plain_folder_for_vectors_is_meant_from_here(tmp_path, embedder, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    bank = Bank.create(tmp_path / "bank", embedder, vectors="vecs")
+    bank.add(make_many(2), embedder)
+    assert bank.manifest.vectors == str(tmp_path / "here" / "vecs")
+    assert (tmp_path / "here" / "vecs").is_dir()
+    assert not (tmp_path / "bank" / "vecs").exists()
+    Bank.create(tmp_path / "bank", embedder, vectors="vecs")
+    monkeypatch.chdir(tmp_path)
+    assert len(found(Bank.open("bank"), "x")) == 2
+    with pytest.raises(StorageError, match="not moved"):
+        Bank.create("bank", embedder, vectors="vecs")
+
+
+def test_a_plain_folder_in_the_manifest_lies_in_the_bank(tmp_path, embedder):
+    """As banks that were made earlier say it."""
+    bank = Bank.create(tmp_path / "bank", embedder, vectors=str(tmp_path / "bank" / "vecs"))
+    bank.folder.write_manifest(bank.manifest.model_copy(update={"vectors": "vecs"}))
+    assert Bank.create(tmp_path / "bank", embedder, vectors="vecs").place == str(tmp_path / "bank" / "vecs")
 
 
 # Deleting

@@ -6,7 +6,10 @@ from typer.testing import CliRunner
 
 from banks import make_many, make_stored
 from factories import make_screenshot
+from focusmem.bank import Bank
+from focusmem.bank.embedder import EmbedderConfig
 from focusmem.cli.main import app
+from focusmem.cli.settings import config_from
 from focusmem.errors import UserError
 from focusmem.evidence import Serialiser
 from focusmem.lab.shipped import Weights
@@ -149,11 +152,45 @@ def test_no_bank_says_how_to_make_one(tmp_path, verb):
 
 @pytest.mark.parametrize(
     ("setting", "message"),
-    [("frames=3", "does not set a field"), ("max_length", "does not set a field"), ("max_length=5", "at least 128")],
+    [
+        ("frames=3", "does not set a field"),
+        ("max_length", "does not set a field"),
+        ("max_length=5", "at least 128"),
+        ("max_pixels=abc", "max_pixels=abc"),
+        ("max_key_frames=1.5", "max_key_frames=1.5"),
+        ("max_key_frames=true", "max_key_frames=true"),
+        ("key_instruction=5", "key_instruction=5"),
+        ("key_parts=instruction", "key_parts=instruction"),
+        ('key_parts=["nonsense"]', "nonsense"),
+    ],
 )
 def test_bad_settings_are_named(trajectories, tmp_path, setting, message):
     words = ("add", tmp_path / "bank", trajectories, "--embedder", "toy", "--set", setting)
     assert message in refused(*words)
+
+
+def test_settings_of_every_kind_are_taken():
+    given = ["max_key_frames=null", "num_query_frames=2", "key_instruction=Read this", 'key_parts=["site"]']
+    config = config_from(EmbedderConfig, given)
+    assert (config.max_key_frames, config.num_query_frames) == (None, 2)
+    assert (config.key_instruction, config.key_parts) == ("Read this", ("site",))
+
+
+@pytest.mark.parametrize("device", ["banana", "meta", "cuda:99", "cuda:x", ""])
+@pytest.mark.parametrize("embedder", ["toy", "lab"])
+def test_a_device_that_is_not_there_is_named(trajectories, tmp_path, device, embedder):
+    words = ("add", tmp_path / "bank", trajectories, "--embedder", embedder, "--device", device)
+    assert f"device is '{device}'" in refused(*words)
+
+
+def test_words_that_are_no_text_are_refused(bank):
+    assert "not valid UTF-8" in refused("search", bank, "caf\udcff", "--embedder", "toy")
+
+
+def test_trajectories_without_a_vector_fail_an_export(bank, tmp_path):
+    Bank.open(bank).vectors.remove(["trajectory-1"])
+    done = answer("export", bank, tmp_path / "out", exit_code=1)
+    assert (done["num_exported"], done["num_failed"]) == (4, 1)
 
 
 def test_other_mistakes_are_sentences(bank, tmp_path):

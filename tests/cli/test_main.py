@@ -2,6 +2,7 @@ import json
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -81,6 +82,15 @@ def test_a_users_mistake_is_one_line_and_no_traceback():
     assert result.stdout == ""
     assert result.stderr.startswith("focusmem: Unknown backbone 'qwen9'")
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_mistake_that_shows_while_a_model_answers_ends_as_any_other():
+    """Torch aborts when the interpreter ends under a thread that is in it."""
+    script = Path(__file__).with_name("failing_command.py")
+    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert result.stderr == "focusmem: The disk is full.\n"
+    assert result.stdout == "begun\nclosed\n", "what was printed is there, and what was to be closed at the end"
+    assert result.returncode == 2
 
 
 def test_budget_that_does_not_exist():

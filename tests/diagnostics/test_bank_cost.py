@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 from focusmem.cli.main import app
 from focusmem.diagnostics.bank_cost import BankCostConfig, measure_bank
-from focusmem.errors import ConfigError
+from focusmem.errors import ConfigError, StorageError
 
 
 @pytest.mark.parametrize("kind", ["clusters", "smooth"])
@@ -24,6 +24,26 @@ def test_the_command_writes_its_figures(tmp_path):
     assert result.exit_code == 0, result.exception
     assert json.loads(result.stdout)["recall"] == json.loads(out.read_text())["recall"] == 1.0
     assert "recall at 3" in CliRunner().invoke(app, words).output
+
+
+def test_where_nothing_is_left_to_find_there_is_no_recall(tmp_path):
+    figures = measure_bank(BankCostConfig(num_vectors=1, width=32, num_centres=2, num_queries=1, folder=tmp_path))
+    assert figures["recall"] is None
+    words = ["bench", "bank", "--vectors", "1", "--width", "32", "--queries", "1", "--out", str(tmp_path / "out.json")]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.exception
+    assert "nothing to find" in result.output
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    sizes = {"num_vectors": 5, "width": 32, "num_queries": 1}
+    with pytest.raises(StorageError, match=r"nowhere.*No such file"):
+        measure_bank(BankCostConfig(**sizes, folder=tmp_path / "nowhere"))
+
+
+def test_vectors_wider_than_a_bank_takes_cannot_be_made():
+    with pytest.raises(ConfigError, match=r"width is 100000; .*at most 65536"):
+        BankCostConfig(width=100_000)
 
 
 def test_more_queries_than_vectors_cannot_be_made():

@@ -1,11 +1,13 @@
+import shutil
 from itertools import islice
 
 import numpy as np
 import pytest
-from safetensors.torch import load_file
+import torch
+from safetensors.torch import load_file, save_file
 
 from focusmem.bank.embedder import QwenEmbedder
-from focusmem.errors import CheckpointError
+from focusmem.errors import CheckpointError, TrainingError, UserError
 from focusmem.lab.drawing import placeholder
 from focusmem.lab.embedder import (
     READING,
@@ -82,6 +84,44 @@ def test_another_policys_embedder_is_refused(tmp_path):
     folder = train_embedder(Backbone.toy(), small(num_steps=1), tmp_path / "embedder")
     with pytest.raises(CheckpointError, match="another policy"):
         load_embedder(Backbone.toy(seed=1), folder)
+
+
+def test_a_loss_that_is_no_number_stops_before_anything_moves(tmp_path, monkeypatch):
+    folder = train_embedder(Backbone.toy(), small(num_steps=1), tmp_path / "embedder")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    monkeypatch.setattr(torch.optim.AdamW, "step", lambda *_: pytest.fail("the optimizer moved"))
+    policy = Backbone.toy()
+    with pytest.raises(TrainingError, match=r"step 1.*loss is nan"):
+        train_embedder(policy, small(temperature=0.0), folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert policy.identity() == Backbone.toy().identity()
+
+
+@pytest.mark.parametrize("card", ["{}", "[]", "7", '{"policy": null}', '{"policy": {"weights": 5}}', "{"])
+def test_a_card_that_says_nothing_is_refused(tmp_path, card):
+    folder = train_embedder(Backbone.toy(), small(num_steps=1), tmp_path / "embedder")
+    (folder / "card.json").write_text(card)
+    with pytest.raises(UserError, match=r"embedder in .*(card|another policy|Could not read)"):
+        load_embedder(Backbone.toy(), folder)
+
+
+def test_foreign_tensors_are_refused(tmp_path):
+    policy = Backbone.toy()
+    good = train_embedder(policy, small(num_steps=1), tmp_path / "embedder")
+    state = load_file(good / "embedder.safetensors")
+    first = next(iter(state))
+    cases = {
+        "name": {**state, "foreign": torch.ones(3)},
+        "layer": {name.replace("/0/", "/99/"): tensor for name, tensor in state.items()},
+        "half": {name: tensor for name, tensor in state.items() if name != first},
+        "shape": {**state, first: state[first][:, :1].repeat(1, 3).contiguous()},
+        "number": {**state, first: torch.full_like(state[first], torch.nan)},
+    }
+    for case, tensors in cases.items():
+        folder = shutil.copytree(good, tmp_path / case)
+        save_file(tensors, folder / "embedder.safetensors")
+        with pytest.raises(CheckpointError, match="does not fit"):
+            load_embedder(policy, folder)
 
 
 def test_a_batch_brings_every_picture_it_shows(world):

@@ -21,7 +21,7 @@ from focusmem.lab.corpus import Corpus
 from focusmem.lab.embedder import READING
 from focusmem.lab.evaluate import EvaluateConfig, Evaluation, evaluate, summarise
 from focusmem.lab.minds import Asking, find
-from focusmem.lab.policy import new_policy, train_tokenizer
+from focusmem.lab.policy import load_policy, new_policy, train_tokenizer
 from focusmem.lab.raster_browser import RasterBrowser
 from focusmem.lab.recall import LabBank, LabRecall
 from focusmem.lab.rollout import iter_tasks, roll_out, screenshot_of
@@ -33,7 +33,7 @@ from focusmem.model.compressor import CompressorConfig
 from focusmem.model.config import MemoryConfig
 from focusmem.model.lora import LoraConfig
 from focusmem.model.policy import MemoryPolicy
-from focusmem.schemas import Episode, Observation, Screenshot, Step, action_to_json, parse_record
+from focusmem.schemas import Episode, Observation, Screenshot, Step, action_to_json, make_action, parse_record
 from focusmem.schemas.trajectory_folder import check_trajectory, load_trajectory
 
 
@@ -203,6 +203,15 @@ def test_config_names_the_field(values):
         EvaluateConfig(**values)
 
 
+@pytest.mark.parametrize(
+    ("device", "told"),
+    [("tpu", "use cpu or cuda"), ("", "use cpu or cuda"), ("mps", "use cpu or cuda"), ("cuda:99", "no such GPU here")],
+)
+def test_a_device_that_cannot_be_is_told_in_a_line(tmp_path, device, told):
+    with pytest.raises(ConfigError, match=f"device is '{device}'.*{told}"):
+        load_policy(tmp_path, device)
+
+
 def test_no_site_is_not_every_site():
     with pytest.raises(ConfigError, match="no site"):
         next(iter_tasks(World(0), "e", "evaluation", 0, sites=()))
@@ -272,6 +281,29 @@ def test_what_is_retrieved_stands_raw_in_front(policy, recall, tmp_path):
     assert all(len(own) == 1 for own in fronts)
     assert results["mean_memory_tokens"] == pytest.approx(sum(own[0].length for own in fronts) / len(fronts))
     assert results["mean_memory_tokens"] > 1000, "two whole trajectories"
+    for note in notes_of(tmp_path):
+        assert [item.rank for item in note.offered] == [0, 1]
+        assert sum(item.num_tokens for item in note.offered) == note.num_memory_tokens
+        assert note.offered[0].score >= note.offered[1].score
+
+
+@pytest.mark.parametrize("memory", ["notes", "replay"])
+def test_which_demonstration_was_shown_is_on_record(policy, tmp_path, memory):
+    evaluation = Evaluation(policy, small(memory=memory, num_tasks=1), tmp_path)
+    evaluation.mind.answer = lambda prompts, fronts: [action_to_json(make_action("wait"))] * len(prompts)
+    evaluation.run()
+    shown = evaluation.mind.demonstration(evaluation.tasks()[0])
+    for note in notes_of(tmp_path):
+        [item] = note.offered
+        assert (item.trajectory_id, item.num_steps) == (shown.task.task.task_id, len(shown.steps))
+        assert item.is_accepted
+        assert item.score is None, "nobody searched for it"
+        assert item.num_tokens == note.num_memory_tokens > 0
+
+
+def notes_of(folder):
+    [path] = folder.rglob("episode.json")
+    return parse_record(Episode, path.read_bytes(), str(path)).notes
 
 
 @pytest.mark.parametrize("is_gated", [False, True])

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from focusmem.bank.embedder import Embedder
 from focusmem.bank.reports import Failure
@@ -13,6 +14,7 @@ from focusmem.errors import UserError
 from focusmem.schemas import StoredTrajectory, load_trajectory
 
 _BATCH_SIZE = 16
+_UNIT_TOLERANCE = 1e-3
 
 ItemT = TypeVar("ItemT")
 
@@ -41,7 +43,7 @@ def embed_each(
     if not items:
         return [], nothing, ()
     try:
-        return list(items), embedder.embed_trajectories(items), ()
+        return _only_sound(items, embedder.embed_trajectories(items))
     except UserError as error:
         if len(items) == 1:
             return [], nothing, (Failure(items[0].trajectory.trajectory_id, str(error)),)
@@ -51,3 +53,24 @@ def embed_each(
         np.concatenate([part[1] for part in parts]),
         tuple(failure for part in parts for failure in part[2]),
     )
+
+
+def are_unit(vectors_ND: Vectors) -> npt.NDArray[np.bool_]:
+    """Which vectors have length one; none does whose length is not a number."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found_N: npt.NDArray[np.bool_] = np.abs(np.linalg.norm(vectors_ND, axis=1) - 1) <= _UNIT_TOLERANCE
+    return found_N
+
+
+def _only_sound(
+    items: Sequence[StoredTrajectory], vectors_ND: Vectors
+) -> tuple[list[StoredTrajectory], Vectors, tuple[Failure, ...]]:
+    is_sound_N = are_unit(vectors_ND)
+    reason = "The embedder gave it a vector that is not of length one, or not of numbers."
+    failures = [
+        Failure(item.trajectory.trajectory_id, reason)
+        for item, is_sound in zip(items, is_sound_N, strict=True)
+        if not is_sound
+    ]
+    kept = [item for item, is_sound in zip(items, is_sound_N, strict=True) if is_sound]
+    return kept, vectors_ND[is_sound_N], tuple(failures)

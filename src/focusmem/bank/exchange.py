@@ -4,6 +4,7 @@
 <export>/trajectories/<id>/       as in a bank
 <export>/ids.txt                  one id in a line
 <export>/vectors.npy              float32, a row for each line of ids.txt
+<export>/catalogue.txt            as in a bank, where it has one
 """
 
 from collections.abc import Sequence
@@ -14,11 +15,11 @@ import numpy as np
 from pydantic import Field
 
 from focusmem.bank.embedder import Embedder, Identified
-from focusmem.bank.embedding import in_batches, load_each
-from focusmem.bank.folder import MAX_WIDTH
+from focusmem.bank.embedding import are_unit, in_batches, load_each
+from focusmem.bank.folder import MAX_WIDTH, BankFolder
 from focusmem.bank.reports import Added, Exported, Failure
 from focusmem.bank.sketches import Vectors
-from focusmem.bank.store import Bank, is_unit
+from focusmem.bank.store import Bank
 from focusmem.errors import RecordError, StorageError, UserError
 from focusmem.files import is_safe_name, read_plain_file, whole_folder, write_whole
 from focusmem.progress import Progress
@@ -53,9 +54,11 @@ def add_folders(bank: Bank, folders: Sequence[Path], embedder: Embedder, *, line
 
 
 def export_bank(bank: Bank, out: Path, *, line: Progress | None = None) -> Exported:
-    """Write a bank as a plain folder, whole or not at all. What cannot be read is left out and told."""
+    """Write a bank as a plain folder, whole or not at all. What cannot be read, or has no vector, is told instead."""
     ids = [entry.trajectory_id for entry in bank.entries()]
-    failures: list[Failure] = []
+    failures = _without_vector(bank, ids)
+    _count(line, len(ids) + len(failures))
+    _tick(line, len(failures), len(failures))
     with whole_folder(out) as partial:
         for name in ids:
             problem = _export_one(bank, name, partial / _TRAJECTORIES / name)
@@ -63,9 +66,17 @@ def export_bank(bank: Bank, out: Path, *, line: Progress | None = None) -> Expor
             _tick(line, 1, 1 if problem else 0)
         written = set(ids) - {failure.name for failure in failures}
         _export_vectors(bank, written, partial)
+        if catalogue := bank.folder.catalogue():
+            BankFolder(partial).extend_catalogue(catalogue)
         manifest = ExportManifest(identity=bank.manifest.embedder, width=bank.manifest.width)
         write_whole(partial / _MANIFEST, dump_record(manifest))
     return Exported(len(written), tuple(failures))
+
+
+def _without_vector(bank: Bank, ids: Sequence[str]) -> list[Failure]:
+    path = bank.folder.path
+    reason = f"It has no vector; make one with: focusmem bank reembed {path} --embedder FOLDER"
+    return [Failure(name, reason) for name in bank.folder.trajectory_ids() if name not in set(ids)]
 
 
 def _export_one(bank: Bank, name: str, folder: Path) -> str | None:
@@ -110,11 +121,16 @@ def import_bank(path: Path, source: Path, embedder: Embedder | None = None, *, l
         ExportManifest, read_plain_file(source / _MANIFEST, MAX_DOCUMENT_BYTES), str(source / _MANIFEST)
     )
     names, vectors_ND = _read_vectors(source, manifest)
+    catalogue = BankFolder(source).catalogue()
     maker: Identified = embedder or manifest
     bank = Bank.open(path) if (path / "bank.json").exists() else Bank.create(path, maker)
     if bank.manifest.embedder != manifest.identity:
         why = f"The vectors in {source} are of another embedder than those of the bank {path}"
-        return _import_folders(path, [source / _TRAJECTORIES / name for name in names], _needed(embedder, why), line)
+        model = _needed(embedder, why)
+        bank.check_embedder(model.identity)
+        bank.extend_catalogue(catalogue)
+        return _import_folders(path, [source / _TRAJECTORIES / name for name in names], model, line)
+    bank.extend_catalogue(catalogue)
     _count(line, len(names))
     report = Added()
     for places in in_batches(range(len(names))):
@@ -147,7 +163,7 @@ def _import_batch(bank: Bank, source: Path, names: Sequence[str], vectors_ND: Ve
 def _problem(items: Sequence[StoredTrajectory], name: str, vector_D: Vectors) -> str | None:
     if any(item.trajectory.trajectory_id != name for item in items):
         return f"The folder {name} of the export holds a trajectory of another id."
-    if items and not is_unit(vector_D[None]):
+    if items and not are_unit(vector_D[None]).all():
         return f"The vector of {name} in the export is damaged: its length is not one."
     return None
 

@@ -71,8 +71,12 @@ class BankFolder:
         return found.st_mtime_ns, found.st_ino, found.st_size
 
     def place_of_vectors(self, manifest: Manifest) -> str:
-        has_scheme = "://" in manifest.vectors
-        return manifest.vectors if has_scheme else str(self.path / manifest.vectors)
+        """What is neither an address nor begins at the root lies in the bank."""
+        return manifest.vectors if _is_address(manifest.vectors) else str(self.path / manifest.vectors)
+
+    def has_vectors_at(self, manifest: Manifest, given: str) -> bool:
+        """Whether a user who gives this place means where they are."""
+        return given == manifest.vectors or given_place(given) == given_place(self.place_of_vectors(manifest))
 
     # Trajectories
 
@@ -119,8 +123,8 @@ class BankFolder:
             raise RecordError(f"{path} is not valid UTF-8 (at byte {error.start}).") from error
         return [line.strip() for line in text.splitlines() if line.strip()]
 
-    def write_catalogue(self, names: Iterable[str]) -> None:
-        lines = sorted({" ".join(name.split()) for name in names} - {""})
+    def extend_catalogue(self, names: Iterable[str]) -> None:
+        lines = sorted({" ".join(name.split()) for name in (*self.catalogue(), *names)} - {""})
         write_whole(self.path / _CATALOGUE, "".join(f"{line}\n" for line in lines).encode())
 
     # The lock
@@ -142,3 +146,12 @@ class BankFolder:
             yield
         finally:
             lock.release()
+
+
+def given_place(vectors: str) -> str:
+    """A place for vectors as a user gives it: what is no address is a folder, seen from where the user is."""
+    return vectors if _is_address(vectors) else str(Path(vectors).absolute())
+
+
+def _is_address(place: str) -> bool:
+    return "://" in place

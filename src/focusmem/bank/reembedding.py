@@ -14,13 +14,15 @@ from focusmem.bank.store import TABLE_PREFIX, Bank, table_name
 from focusmem.bank.vectors import VectorsError, VectorTable, drop_table, table_names
 from focusmem.progress import Progress
 
+_FRESH = "-fresh"
+
 
 def reembed(
     path: Path | str, embedder: Embedder, *, is_fresh: bool = False, line: Progress | None = None
 ) -> Reembedded:
     """Give every trajectory of a bank a vector of this embedder. Open the bank again afterwards.
 
-    With `is_fresh` vectors of the same embedder are made again as well.
+    With `is_fresh` vectors of the same embedder are made again as well; the old ones stay in use until all are done.
     """
     bank = Bank.open(path)
     table = _table_to_fill(bank, embedder, is_fresh=is_fresh)
@@ -34,24 +36,31 @@ def reembed(
         with bank.folder.locked():
             if _missing(bank, table, failures):  # somebody has added some; they go in first
                 continue
-            _switch(bank, table, embedder)
-            return Reembedded(table.num_rows(), num_embedded, tuple(failures.values()))
+            num_rows = _switch(bank, table, embedder)
+            return Reembedded(num_rows, num_embedded, tuple(failures.values()))
 
 
 def _table_to_fill(bank: Bank, embedder: Embedder, *, is_fresh: bool) -> VectorTable:
     """The embedder's table as far as it has come; one that cannot be read to its end is begun again."""
     name, label = table_name(embedder.identity), str(bank.folder.path)
     with bank.folder.locked():
-        if name in table_names(bank.place, label):
-            try:
-                table = VectorTable.open(bank.place, name, label)
-                for _ in table.scan(["trajectory_id", "content", "stamp", "sketch", "vector"]):
-                    pass
-            except VectorsError:
-                is_fresh = True
-            if is_fresh:
-                drop_table(bank.place, name, label)
+        there = table_names(bank.place, label)
+        is_own = name in there and embedder.identity == bank.manifest.embedder
+        if is_fresh and is_own and _is_readable(bank, name):  # in use: the new one grows beside it, too
+            name, is_fresh = name + _FRESH, False
+        if name in there and (is_fresh or not _is_readable(bank, name)):
+            drop_table(bank.place, name, label)
         return VectorTable.create(bank.place, name, label, embedder.width)
+
+
+def _is_readable(bank: Bank, name: str) -> bool:
+    try:
+        table = VectorTable.open(bank.place, name, str(bank.folder.path))
+        for _ in table.scan(["trajectory_id", "content", "stamp", "sketch", "vector"]):
+            pass
+    except VectorsError:
+        return False
+    return True
 
 
 def _missing(bank: Bank, table: VectorTable, failures: Collection[str]) -> list[str]:
@@ -90,14 +99,18 @@ def _fill(
     return num_embedded
 
 
-def _switch(bank: Bank, table: VectorTable, embedder: Embedder) -> None:
-    """From here on the bank's vectors are those of `table`. Only for those who hold the lock."""
+def _switch(bank: Bank, table: VectorTable, embedder: Embedder) -> int:
+    """From here on the bank's vectors are those of `table`; returns how many. Only for those who hold the lock."""
     on_disk = set(bank.folder.trajectory_ids())
     table.remove([name for name in table.contents() if name not in on_disk])
+    num_rows, own = table.num_rows(), table_name(embedder.identity)
+    if table.name != own:
+        bank.vectors.replace_rows(table)
     update = {"embedder": embedder.identity, "width": embedder.width}
     bank.folder.write_manifest(bank.folder.manifest().model_copy(update=update))
     label = str(bank.folder.path)
     for name in table_names(bank.place, label):
-        if name.startswith(TABLE_PREFIX) and name != table.name:
+        if name.startswith(TABLE_PREFIX) and name != own:
             drop_table(bank.place, name, label)
     Bank(bank.folder, bank.folder.manifest(), bank.config).finish()
+    return num_rows

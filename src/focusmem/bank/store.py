@@ -15,14 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from focusmem.bank.embedder import Embedder, Identified
-from focusmem.bank.embedding import embed_each
-from focusmem.bank.folder import BankFolder, Manifest
+from focusmem.bank.embedding import are_unit, embed_each
+from focusmem.bank.folder import BankFolder, Manifest, given_place
 from focusmem.bank.journal import Journal, Note
 from focusmem.bank.leakage import LeakageGuard, Query
 from focusmem.bank.reports import Added, Deleted, Entry, Failure
 from focusmem.bank.retrieval import Hits, RetrievalConfig, Retriever
 from focusmem.bank.sketches import Vectors
-from focusmem.bank.vectors import VectorTable, make_rows, read_settled, table_names
+from focusmem.bank.vectors import UNTOUCHED, VectorTable, make_rows, read_settled, table_names
 from focusmem.errors import ConfigError, StorageError, UserError
 from focusmem.files import remove_folder, sha256_hex
 from focusmem.schemas import StoredTrajectory, Trajectory, check_screenshots, save_trajectory
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_UNIT_TOLERANCE = 1e-3
 TABLE_PREFIX = "vectors-"
 
 
@@ -71,8 +70,8 @@ class Bank:
     ) -> Self:
         """A new bank for the vectors of an embedder, or the one that is there, if it is of the same embedder.
 
-        `vectors` puts the table elsewhere, for example at an address on object storage. `catalogue` are names that
-        the leakage guard should make slots of.
+        `vectors` puts the table elsewhere: into another folder, or at an address on object storage. `catalogue` are
+        names that the leakage guard should make slots of.
         """
         folder = BankFolder(Path(path))
         with folder.locked():
@@ -80,10 +79,10 @@ class Bank:
                 _make(folder, embedder, vectors)
             manifest = folder.manifest()
             _check_embedder(folder, manifest, embedder.identity)
-            if vectors not in (None, manifest.vectors):
+            if vectors is not None and not folder.has_vectors_at(manifest, vectors):
                 raise StorageError(f"The vectors of the bank {path} lie at {manifest.vectors}; they are not moved.")
             if catalogue is not None:
-                folder.write_catalogue([*folder.catalogue(), *catalogue])
+                folder.extend_catalogue(catalogue)
         return cls.open(path, config=config)
 
     # Finding and reading
@@ -140,6 +139,15 @@ class Bank:
             **counted,
         }
 
+    def extend_catalogue(self, names: Sequence[str]) -> None:
+        """From now on the leakage guard makes slots of these names as well."""
+        if not names:
+            return
+        with self.folder.locked():
+            self.folder.extend_catalogue(names)
+        self.guard = LeakageGuard(self.folder.catalogue())
+        self._retriever = None
+
     # Adding
 
     def add(self, items: Sequence[StoredTrajectory], embedder: Embedder) -> Added:
@@ -164,9 +172,13 @@ class Bank:
         """The places of those that are sound and new, and what is to be said of the others."""
         self.vectors.newest_version()
         there = self.vectors.contents([item.trajectory.trajectory_id for item in items])
+        lost = {name for name in there if not self.folder.trajectory(name).exists()}
         wanted, known, failures = [], [], []
         for place, item in enumerate(items):
             name, content = item.trajectory.trajectory_id, content_digest(item.trajectory)
+            if name in lost and there[name] == content:  # only its vector is left: it is added anew
+                lost.remove(name)
+                del there[name]
             problem = self._problem(item, content) if name not in there else None
             if there.get(name) == content:
                 known.append(name)
@@ -254,9 +266,25 @@ class Bank:
                     self._tell(on_delete, name)
             if found:
                 note = self.journal.note_deleting(found)
-                self._remove(found)
+                try:
+                    self._remove(found)
+                except StorageError as error:  # a full disk, mostly
+                    self._take_back(note, found, there, error)
+                    raise
                 self.journal.cross_out(note)
         return Deleted(tuple(found), tuple(name for name in asked if name not in found))
+
+    def _take_back(self, note: Path, ids: Sequence[str], rows: dict[str, str], error: StorageError) -> None:
+        """Forget a deletion that has removed nothing; of one that has, say that it will be finished."""
+        self.vectors.newest_version()
+        is_whole = self.vectors.contents(ids) == rows
+        if is_whole and all(name in rows or self.folder.trajectory(name).exists() for name in ids):
+            self.journal.cross_out(note)
+            return
+        raise StorageError(
+            f"{str(error).removesuffix(UNTOUCHED).rstrip()} The deletion is begun and noted; what is left of it is "
+            "done the next time the bank is opened and can be written."
+        ) from error
 
     def _tell(self, on_delete: Callable[[StoredTrajectory], None], name: str) -> None:
         try:
@@ -350,7 +378,7 @@ def _make(folder: BankFolder, embedder: Identified, vectors: str | None) -> None
             "bank. Choose a new folder and add them to it."
         )
     manifest = Manifest(embedder=embedder.identity, width=embedder.width)
-    manifest = manifest if vectors is None else manifest.model_copy(update={"vectors": vectors})
+    manifest = manifest if vectors is None else manifest.model_copy(update={"vectors": given_place(vectors)})
     place = folder.place_of_vectors(manifest)
     VectorTable.create(place, table_name(embedder.identity), str(folder.path), embedder.width)
     folder.write_manifest(manifest)
@@ -381,14 +409,9 @@ def _checked(vectors_ND: npt.NDArray[np.floating[Any]], num: int, width: int) ->
         raise ConfigError(
             f"Vectors of shape {shape} were given; the bank needs {num}x{width}, one for each trajectory."
         )
-    if not is_unit(found):
+    if not are_unit(found).all():
         raise ConfigError("The bank takes vectors of length one; divide each by its length first.")
     return found
-
-
-def is_unit(vectors_ND: Vectors) -> bool:
-    lengths = np.linalg.norm(vectors_ND, axis=1)
-    return bool(np.all(np.abs(lengths - 1) <= _UNIT_TOLERANCE))  # False also where a length is not a number
 
 
 def _counts(entries: Sequence[Entry], name: str) -> dict[str, int]:

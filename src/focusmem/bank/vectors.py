@@ -35,6 +35,9 @@ _MANY_FRAGMENTS = 64
 _ROWS_PER_FRAGMENT = 2_000
 
 
+UNTOUCHED = "What was there before is untouched."
+
+
 class VectorsError(StorageError):
     """The table is missing or damaged; the message says what to do."""
 
@@ -139,9 +142,19 @@ class VectorTable:
         """Write the table afresh and drop the files of older versions: what was removed is then gone from disk."""
         with self._writing():
             self._table.checkout_latest()  # what others have added since we looked must not be lost
-            self._table.add(self._table.search().to_batches(), mode="overwrite")
-            # Not zero: LanceDB warns about that, since a reader of an older version fails; ours looks again.
-            self._table.optimize(cleanup_older_than=timedelta(milliseconds=1), delete_unverified=True)
+            self._overwrite(self._table)
+
+    def replace_rows(self, other: "VectorTable") -> None:
+        """Hold the rows of another table instead; searches find the old ones or the new ones, never a mixture."""
+        with self._writing():
+            self._table.checkout_latest()
+            other._table.checkout_latest()
+            self._overwrite(other._table)
+
+    def _overwrite(self, source: Any) -> None:
+        self._table.add(source.search().to_batches(), mode="overwrite")
+        # Not zero: LanceDB warns about that, since a reader of an older version fails; ours looks again.
+        self._table.optimize(cleanup_older_than=timedelta(milliseconds=1), delete_unverified=True)
 
     def tidy(self) -> None:
         """Join the small pieces that many additions leave, once they are many."""
@@ -267,9 +280,7 @@ def _writing(label: str) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, ValueError) as error:
-        raise StorageError(
-            f"Could not write the vectors of the bank {label}: {_reason(error)}. What was there before is untouched."
-        ) from error
+        raise StorageError(f"Could not write the vectors of the bank {label}: {_reason(error)}. {UNTOUCHED}") from error
 
 
 def _reason(error: Exception) -> str:

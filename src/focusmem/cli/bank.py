@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from focusmem.cli.output import print_json, print_table, printable
-from focusmem.errors import UserError
+from focusmem.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
     from focusmem.bank.embedder import QwenEmbedder
@@ -52,7 +52,10 @@ def add(
         Path | None, typer.Option(help="Names the leakage guard should make slots of, one in a line; kept in the bank.")
     ] = None,
     vectors: Annotated[
-        str | None, typer.Option(help="For a new bank: where its vectors go, if not into it (a folder, or s3://...).")
+        str | None,
+        typer.Option(
+            help="For a new bank: where its vectors go, if not into it (a folder, seen from here, or s3://...)."
+        ),
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -123,6 +126,7 @@ def search(
     from focusmem.bank import Bank, Query
     from focusmem.bank.embedder import Moment
 
+    _check_text(text)
     store = Bank.open(bank)
     model = load_embedder(embedder, settings, device)
     store.check_embedder(model.identity)
@@ -272,12 +276,33 @@ def load_embedder(source: str, settings: list[str] | None, device: str) -> "Qwen
     from focusmem.lab.policy import load_policy
     from focusmem.lab.shipped import Weights
 
+    _check_device(device)
     if source == _LAB or is_update(Path(source)):
         if settings:
             raise UserError("The laboratory's embedders are read as they were trained; leave out --set.")
         folder = Weights().embedder if source == _LAB else Path(source)
         return load_update(load_policy(Weights().policy, device), folder)
     return QwenEmbedder.load(source, config_from(EmbedderConfig, settings or []), device=device)
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    try:
+        found = torch.device(device)
+    except RuntimeError as error:
+        raise ConfigError(f"The device is '{device}'; use cpu or cuda.") from error
+    if found.type not in ("cpu", "cuda"):
+        raise ConfigError(f"The device is '{device}'; use cpu or cuda.")
+    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(f"The device is '{device}', but torch sees no such GPU here; use --device cpu.")
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"The text is not valid UTF-8 (at character {error.start}).") from error
 
 
 def _forgetter(cache: Path, prompts: Path | None) -> Any:

@@ -101,11 +101,12 @@ def bank(
 
 
 def _show_bank(figures: dict[str, Any], out: Path) -> None:
+    recall = figures["recall"]
     rows = [
         ("search with the guard, median", f"{figures['median_s'] * 1000:.2f} ms"),
         ("search with the guard, 95 %", f"{figures['p95_s'] * 1000:.2f} ms"),
         ("search without it, median", f"{figures['median_unfiltered_s'] * 1000:.2f} ms"),
-        (f"recall at {figures['config']['top']}", f"{figures['recall']:.4f}"),
+        (f"recall at {figures['config']['top']}", "nothing to find" if recall is None else f"{recall:.4f}"),
         ("first search, which reads the table", f"{figures['load_s']:.2f} s"),
         ("making the table", f"{figures['make_s']:.1f} s"),
         ("on disk", f"{figures['num_bytes_on_disk'] / 2**20:,.0f} MiB"),

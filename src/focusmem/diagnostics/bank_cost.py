@@ -6,6 +6,7 @@ template. In `clusters` what is left to find are the other members of a cluster:
 do, and neighbours fade slowly. Ground truth looks at every vector. N rows, Q queries, D width, H hidden numbers.
 """
 
+import math
 import platform
 import resource
 import statistics
@@ -20,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from focusmem.bank import Bank, Query
+from focusmem.bank.folder import MAX_WIDTH
 from focusmem.bank.vectors import make_rows
-from focusmem.errors import ConfigError
+from focusmem.errors import ConfigError, StorageError
 from focusmem.progress import Progress
 from focusmem.seeds import derive_seed
 
@@ -63,6 +65,8 @@ class BankCostConfig:
         for name in ("num_vectors", "width", "num_centres", "num_templates", "num_queries", "top"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        if self.width > MAX_WIDTH:
+            raise ConfigError(f"width is {self.width}; a bank takes at most {MAX_WIDTH}.")
         if self.num_queries > min(self.num_vectors, _ROWS_AT_ONCE):
             raise ConfigError(
                 f"num_queries is {self.num_queries}; at most {min(self.num_vectors, _ROWS_AT_ONCE)} can be made."
@@ -71,7 +75,11 @@ class BankCostConfig:
 
 def measure_bank(config: BankCostConfig) -> dict[str, Any]:
     """Make a bank, search it, compare with the truth, and remove it."""
-    with tempfile.TemporaryDirectory(prefix="focusmem-bench-", dir=config.folder) as folder:
+    try:
+        made = tempfile.TemporaryDirectory(prefix="focusmem-bench-", dir=config.folder)
+    except OSError as error:
+        raise StorageError(f"Could not make a bank in {config.folder}: {error.strerror}.") from error
+    with made as folder:
         return _Measurement(config, Path(folder) / "bank").figures()
 
 
@@ -119,8 +127,8 @@ class _Measurement:
             "max_resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
 
-    def _timed(self, bank: Bank, *, is_guarded: bool) -> tuple[list[float], float]:
-        """Seconds of each search, and which share of the truth was found."""
+    def _timed(self, bank: Bank, *, is_guarded: bool) -> tuple[list[float], float | None]:
+        """Seconds of each search, and which share of the truth was found, where there was any to find."""
         times, num_right = [], 0
         for source, query_D, truth in zip(self.sources, self.queries_QD, self.truth, strict=True):
             query = Query(task_id=_task(source), template=self._template(source)) if is_guarded else None
@@ -128,7 +136,8 @@ class _Measurement:
             found = bank.search(query_D, query, self.config.top)
             times.append(time.perf_counter() - start)
             num_right += sum(hit.score >= truth.limit() - _TIE for hit in found.hits)
-        return times, num_right / sum(truth.num for truth in self.truth)
+        num_true = sum(truth.num for truth in self.truth)
+        return times, num_right / num_true if num_true else None
 
     # The bank's contents
 
@@ -202,7 +211,7 @@ class _Best:
         return len(self._scores)
 
     def limit(self) -> float:
-        return float(self._scores[0])
+        return float(self._scores[0]) if self.num else math.inf
 
 
 def _task(number: int) -> str:

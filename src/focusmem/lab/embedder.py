@@ -8,11 +8,13 @@ Shapes: P moments of a step, J trajectories of a step, D width.
 
 import copy
 import json
+import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +22,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as read_tensors
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from focusmem.bank.embedder import EmbedderConfig, Moment, QwenEmbedder
-from focusmem.errors import CheckpointError, ConfigError, StorageError
+from focusmem.errors import CheckpointError, ConfigError, StorageError, TrainingError
 from focusmem.files import sha256_hex, whole_folder, write_whole
 from focusmem.lab.drawing import all_pixels_of, drawn_ahead, placeholder
 from focusmem.lab.experts import as_trajectory
@@ -181,7 +183,8 @@ def train_embedder(policy: Backbone, config: EmbedderTrainingConfig, folder: Pat
                 loss = pair_loss(policy, batch, config.temperature)
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()  # type: ignore[no-untyped-call]
-                torch.nn.utils.clip_grad_norm_(updates.parameters(), 1.0)
+                norm = torch.nn.utils.clip_grad_norm_(updates.parameters(), 1.0)
+                _check_finite(number + 1, loss.item(), norm.item())
                 optimizer.step()
                 losses.append(loss.detach())
                 line.step(note=f"loss {loss.item():.3f}" if number % 10 == 0 else None)
@@ -199,6 +202,14 @@ def train_embedder(policy: Backbone, config: EmbedderTrainingConfig, folder: Pat
     finally:
         policy.remove_lora(attached)
     return folder
+
+
+def _check_finite(step: int, loss: float, gradient_norm: float) -> None:
+    if not (math.isfinite(loss) and math.isfinite(gradient_norm)):
+        raise TrainingError(
+            f"At step {step} the embedder's loss is {loss} and its gradient norm {gradient_norm}. Nothing is written; "
+            "begin again with a lower learning rate or a higher temperature."
+        )
 
 
 def pair_loss(policy: Backbone, batch: PairBatch, temperature: float) -> Tensor:
@@ -227,20 +238,40 @@ def load_embedder(policy: Backbone, folder: Path) -> QwenEmbedder:
         state = read_tensors(data)
     except (OSError, ValueError, SafetensorError) as error:
         raise StorageError(f"Could not read the embedder in {folder}: {error}") from error
-    if card["policy"]["weights"] != policy.identity().weights:
+    if _policy_weights(card, folder) != policy.identity().weights:
         raise CheckpointError(f"The embedder in {folder} belongs to another policy. Train it again for this one.")
     # The update is one of text blocks alone, so whatever the policy has seen its embedder has seen as well.
     tower = policy.model.model.visual
     merged = copy.deepcopy(policy, {id(tower): tower, id(policy.pictures): policy.pictures})
-    scale = 2.0  # alpha is twice the rank
-    layers = merged.language_model.layers
-    with torch.no_grad():
-        for name in {key.rsplit(".", 1)[0] for key in state}:
-            _, index, *path = name.split("/")
-            base = layers.get_submodule(".".join((index, *path)))  # type: ignore[union-attr]
-            update = state[f"{name}.up_OR"].float() @ state[f"{name}.down_RI"].float() * scale
-            base.weight += update.to(base.weight.device, base.weight.dtype)
+    try:
+        _add_update(merged.language_model.layers, state)  # type: ignore[arg-type]
+    except (AttributeError, KeyError, RuntimeError, ValueError) as error:
+        raise CheckpointError(f"The update in {folder / _WEIGHTS} does not fit the policy: {error}") from error
     return QwenEmbedder(merged, READING, weights_name=f"{policy.identity().weights} {sha256_hex(data)}")
+
+
+def _policy_weights(card: Any, folder: Path) -> str:
+    policy = card.get("policy") if isinstance(card, dict) else None
+    weights = policy.get("weights") if isinstance(policy, dict) else None
+    if not isinstance(weights, str):
+        raise CheckpointError(f"The embedder in {folder} has a card that does not say to which policy it belongs.")
+    return weights
+
+
+@torch.no_grad()
+def _add_update(layers: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Add each pair of factors to its weight; an error where they are not such pairs."""
+    scale = 2.0  # alpha is twice the rank
+    names = {key.rsplit(".", 1)[0] for key in state}
+    if set(state) != {f"{name}.{factor}" for name in names for factor in ("up_OR", "down_RI")}:
+        raise ValueError("its tensors are not pairs of factors.")
+    for name in names:
+        _, index, *path = name.split("/")
+        weight = layers.get_submodule(".".join((index, *path))).get_parameter("weight")
+        update = state[f"{name}.up_OR"].float() @ state[f"{name}.down_RI"].float() * scale
+        if update.shape != weight.shape or not update.isfinite().all():
+            raise ValueError(f"{name} has another shape, or numbers that are none.")
+        weight.add_(update.to(weight.device, weight.dtype))
 
 
 @torch.no_grad()
