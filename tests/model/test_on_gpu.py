@@ -101,7 +101,7 @@ def test_what_is_added_to_scores_comes_through_the_kernel_and_back():
     found = []
     for device, dtype in (("cpu", torch.float32), ("cuda", torch.bfloat16)):
         starts = torch.tensor([0, *lengths], device=device).cumsum(0).to(torch.int32)
-        own = term.to(device).requires_grad_()
+        own = term.clone().to(device).requires_grad_()
         out = attend_packed(*(part.to(device, dtype) for part in parts), Borders(starts, max(lengths)), own)
         (out.float() * weights.to(device)).sum().backward()
         found.append((out.detach().float().cpu(), own.grad.cpu()))

@@ -114,7 +114,7 @@ def _seconds(call: Callable[[], Tensor], device: str) -> float:
         start = time.perf_counter()
         call()
         return time.perf_counter() - start
-    torch.cuda.set_device(device)
+    torch.cuda.set_device(torch.device(device).index or 0)  # "cuda" alone is no number
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     torch.cuda.synchronize()
     begin.record()
