@@ -7,17 +7,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from browser.fixtures import descendants
+from browser.fixtures import descendants, is_gone
 from browser.sites import Site
 from focusmem.browser import chromium_process
 from focusmem.browser.base import BrowserLimits, Performed
 from focusmem.browser.chromium import ChromiumBrowser
 from focusmem.browser.chromium_process import ChromiumPool
+from focusmem.browser.playwright_api import PlaywrightError
 from focusmem.errors import BlockedError, UserError, WorldError
 from focusmem.schemas import make_action
 
@@ -453,6 +454,34 @@ def test_a_killed_browser_is_an_error_and_the_next_episode_gets_a_new_one(site):
     assert asyncio.run(work()) == "Second"
 
 
+async def crash(browser, after_s=0.0):
+    """What a page that takes too much memory does. Chromium does not answer this."""
+    session = browser._tab._session
+    await asyncio.sleep(after_s)
+    with suppress(PlaywrightError, TimeoutError):
+        async with asyncio.timeout(1):
+            await session.send("Page.crash")
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.5])
+def test_a_page_that_crashes_ends_the_episode_at_once_and_says_so(site, after_s):
+    async def work():
+        async with own_browser(site, BrowserLimits(width=640, height=480, wait_s=10)) as browser:
+            await browser.open(f"{site.url}/")
+            start = time.monotonic()
+            crashing = asyncio.create_task(crash(browser, after_s))
+            if not after_s:
+                await crashing
+            with pytest.raises(WorldError, match=r"failed: the page crashed\."):
+                await (do(browser, "wait") if after_s else browser.observe())
+            assert time.monotonic() - start < 5
+            await crashing
+            await browser.open(f"{site.url}/second")
+            return await title(browser)
+
+    assert asyncio.run(work()) == "Second"
+
+
 def test_no_process_is_left_behind(site):
     async def work():
         before = descendants()
@@ -503,6 +532,32 @@ def test_where_there_is_no_browser_the_error_says_what_to_install(monkeypatch, t
         asyncio.run(work())
 
 
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (
+            "echo debug >&2; echo chromium: error while loading shared libraries: libnss3.so: gone >&2; exit 127",
+            "chromium: error while loading shared libraries: libnss3.so: gone",
+        ),
+        ("echo '[1:FATAL:host.cc(1)] No usable sandbox!' >&2; exit 1", "[1:FATAL:host.cc(1)] No usable sandbox!"),
+        ("echo first >&2; echo It is broken. >&2; exit 1", "first; It is broken."),
+        ("exit 3", "Target page, context or browser has been closed (exitCode=3, signal=null)"),
+    ],
+)
+def test_why_a_browser_does_not_start_is_said_in_a_line(monkeypatch, tmp_path, script, reason):
+    (tmp_path / "chromium-headless-shell").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "chromium-headless-shell").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    async def work():
+        async with ChromiumPool() as pool:
+            await pool.process(("shop.example",))
+
+    with pytest.raises(UserError) as found:
+        asyncio.run(work())
+    assert str(found.value) == f"Chromium did not start: {reason}"
+
+
 def test_a_driver_that_does_not_start_is_told_with_what_may_be_missing():
     """In a process of its own, since Playwright leaves the dead driver's pipes to the garbage collector."""
     code = (
@@ -521,6 +576,25 @@ def test_where_there_is_no_playwright_the_error_says_what_to_install():
     code = "import sys; sys.modules['playwright'] = None; import focusmem.browser.chromium"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "pip install 'focusmem[browser]'" in result.stderr
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_whoever_is_ended_by_a_signal_leaves_no_folder(tmp_path, how):
+    code = (
+        "import asyncio; from focusmem.browser.chromium_process import ChromiumPool\n"
+        "async def work():\n"
+        "    await ChromiumPool().process(('localhost',))\n"
+        "    print('started', flush=True)\n"
+        "    await asyncio.sleep(60)\n"
+        "asyncio.run(work())"
+    )
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "started\n"
+        left = descendants(process.pid)
+        process.send_signal(how)
+    assert all(is_gone(pid) for pid in left)
+    assert list(tmp_path.glob("focusmem-chromium-*")) == []
 
 
 def test_a_start_that_nobody_waits_for_leaves_nothing(tmp_path, monkeypatch):

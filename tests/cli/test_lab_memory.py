@@ -49,7 +49,7 @@ def test_without_a_gpu_the_way_out_is_told(policy, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     result = run("train", "full", "--policy", policy, "--out", str(tmp_path / "run"))
     assert isinstance(result.exception, ConfigError)
-    assert "no GPU here; use --device cpu" in str(result.exception)
+    assert "no such GPU here; use --device cpu" in str(result.exception)
 
 
 @pytest.mark.parametrize(

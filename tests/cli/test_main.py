@@ -96,7 +96,7 @@ def test_a_mistake_that_shows_while_a_model_answers_ends_as_any_other():
 def test_budget_that_does_not_exist():
     result = focusmem("model", "describe", "--tokens", "5")
     assert result.returncode == 2
-    assert "choose one of (4, 8, 16)" in result.stderr
+    assert "choose one of (1, 2, 4, 8, 16)" in result.stderr
 
 
 def test_bench_writes_its_figures_and_keeps_standard_output_clean(tmp_path):

@@ -223,7 +223,7 @@ def test_training_mode_leaves_the_backbone_alone():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("num_tokens", [4, 8, 16])
+@pytest.mark.parametrize("num_tokens", [1, 4, 8, 16])
 def test_latent_budgets(num_tokens):
     policy = make_policy(compressor=CompressorConfig(num_tokens=num_tokens, num_heads=4))
     prompts, records, places = three_decisions()

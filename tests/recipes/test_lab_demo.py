@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 from browser.fixtures import descendants, is_gone
 from focusmem.agent.live_episode import LiveEpisode
 from focusmem.agent.mind import Reply
+from focusmem.cli.demo_view import DemoView
 from focusmem.cli.main import app
 from focusmem.errors import CheckpointError, ConfigError, StorageError, UserError
 from focusmem.files import FolderLock
@@ -25,7 +27,7 @@ from focusmem.lab.rollout import iter_tasks
 from focusmem.lab.shipped import Weights
 from focusmem.lab.world import World
 from focusmem.recipes import lab_demo, lab_demo_story
-from focusmem.recipes.lab_demo import METHODS, Audience, DemoConfig, choose_browser, demonstrate
+from focusmem.recipes.lab_demo import METHODS, Audience, DemoConfig, Lane, choose_browser, demonstrate
 from focusmem.recipes.lab_demo_story import Attempt, Brought, Parting, TaskStory, in_words, stories, told
 from focusmem.schemas import Screenshot, Step, make_action
 
@@ -87,6 +89,8 @@ def test_one_page_holds_both_with_what_memory_brought_and_where_it_looked(watche
     assert all(f'id="episode-{run}-{place}"' in text for run in (0, 1) for place in (0, 1))
     assert 'id="recalled-0"' in text
     assert '"levels"' in text
+    assert "<title>without memory and with memory - focusmem trace</title>" in text
+    assert '"label":"without memory","folder":null' in text
 
 
 def test_what_is_told_is_what_the_runs_hold(watched):
@@ -173,7 +177,20 @@ def test_the_command_tells_a_story_and_where_the_page_is(watched, monkeypatch):
     assert result.exit_code == 0, result.output
     assert all(task.task.instruction in result.stdout for task in shown.tasks)
     assert "Solved without memory: 0 of 2; with memory: 0 of 2." in result.stdout
+    assert result.stderr == "Loading ...\n", "said at once, since loading takes a while"
     assert result.stdout.endswith(f"side by side: {shown.folder / 'page.html'}\n")
+
+
+def test_the_view_counts_one_as_one(capsys):
+    task = next(iter_tasks(World(0), "e", "evaluation", 0))
+    lanes = [Lane(1, task, method) for method in METHODS]
+    with DemoView() as view:
+        view.begin(lanes, "raster", None)
+        view.see(replace(lanes[0], num_steps=1, outcome="success"))
+        view.see(replace(lanes[1], num_steps=2, outcome="failure"))
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("1 task on pages")
+    assert said[-2:] == ["task 1, without memory: solved, 1 step", "task 1, with memory: not solved, 2 steps"]
 
 
 @pytest.mark.parametrize("changes", [{"browser": "lynx"}, {"num_tasks": 0}])
@@ -268,7 +285,7 @@ def make_story(**changes) -> TaskStory:
             "none": Attempt("failure", None, 15, 4.0, None),
             "full": Attempt("success", "$9.00", 6, 2.0, None),
         },
-        "brought": (Brought("e-0.price.bank.1", "What costs the hat?", True, 6, 6), Brought("x", "Else", False, 4, 0)),
+        "brought": (Brought("e-0.price.bank.1", "What costs the hat?", True, 6, 6), Brought("x", "Else", False, 1, 0)),
         "parting": Parting(2, {"none": "click 'Specs'", "full": "click 'Offer'"}),
     }
     return TaskStory(**values | changes)
@@ -281,7 +298,7 @@ def test_a_story_says_what_happened_and_why():
     assert "With memory: solved, after 6 steps, with the answer '$9.00'" in text
     assert "They part at step 2. Without memory: click 'Specs'. With memory: click 'Offer'." in text
     assert "'What costs the hat?' (this site; the gate let it in at 6 of 6 steps)" in text
-    assert "'Else' (another site; the gate let it in at 0 of 4 steps)" in text
+    assert "'Else' (another site; the gate let it in at 0 of 1 step)" in text
     assert "Solved without memory: 0 of 1; with memory: 1 of 1." in text
 
 

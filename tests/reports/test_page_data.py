@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from factories import make_trajectory
@@ -46,6 +48,23 @@ def test_runs_are_paired_by_task(tmp_path):
     assert [row["task_id"] for row in rows] == ["task-1", "task-2", "task-3"]
     assert [row["states"] for row in rows] == [["success", None], ["success", "failure"], [None, "success"]]
     assert [row["episodes"] for row in rows] == [[0, None], [1, 0], [None, 1]]
+
+
+def test_tasks_are_listed_as_the_run_has_them(tmp_path):
+    folder = write_run(tmp_path / "run", [make_episode(number) for number in (1, 2, 10, 30)])
+    tasks = [{"task_id": f"task-{number}", "kind": None} for number in (10, 99, 1)]
+    (folder / "tasks.json").write_text(json.dumps(tasks))
+    rows = page_data(folder).index["rows"]
+    assert [row["task_id"] for row in rows] == ["task-10", "task-1", "task-2", "task-30"]
+
+
+def test_runs_are_called_by_their_method_and_folder_or_as_the_caller_says(tmp_path):
+    folders = [write_run(tmp_path / name, [make_episode(1)]) for name in ("one", "full")]
+    runs = [RunFolder.open(folder) for folder in folders]
+    named = [(run["label"], run["folder"]) for run in PageData(runs).index["runs"]]
+    assert named == [("full", "one"), ("full", None)], "a name is not said twice"
+    labelled = PageData(runs, labels=["without memory", "with memory"]).index["runs"]
+    assert [(run["label"], run["folder"]) for run in labelled] == [("without memory", None), ("with memory", None)]
 
 
 def test_a_pair_knows_where_it_parts(tmp_path):

@@ -187,6 +187,17 @@ def test_the_click_is_a_dot_where_it_was(tmp_path, reader):
     reader.wait("document.querySelector('.seen img').naturalWidth === 96")
 
 
+def test_the_screenshot_is_looked_at_closer_by_mouse_and_by_keys(tmp_path, reader):
+    reader.open(page_of(tmp_path, [make_episode(1)]))
+    for look in (lambda: reader.click(".seen .shot"), lambda: reader.press("Enter"), lambda: reader.press(" ")):
+        look()
+        assert reader.see("document.querySelector('#closer').open")
+        reader.press("Escape")
+        assert reader.see("document.activeElement.matches('.seen .shot')"), "one is back where one was"
+    reader.press("j")
+    assert reader.position() == "step 2 of 3"
+
+
 def test_the_prompt_is_shown_on_demand(tmp_path, reader):
     trajectory, _ = make_trajectory(3, seed=1)
     digest = trajectory.steps[0].screenshot.sha256
@@ -231,6 +242,28 @@ def test_memory_shows_what_was_offered_and_what_became_of_it(tmp_path, reader):
     assert reader.see("document.querySelectorAll('#closer canvas').length") == 1
 
 
+def test_memory_that_was_shown_raw_in_earlier_runs_is_not_called_nothing(tmp_path, reader):
+    trajectory, _ = make_trajectory(2, seed=7)
+    raw = make_offer(trajectory, trust=None, num_tokens=0, attention=())
+    notes = (make_notes(raw, num_memory_tokens=979), make_notes(num_memory_tokens=979), make_notes())
+    reader.open(page_of(tmp_path, [make_episode(1, notes=notes)]))
+    assert reader.text(".card .measures > .faint") == "2 steps, raw"
+    reader.press("j")
+    assert "Where the 979 memory tokens came from was not recorded." in reader.text(".done")
+    reader.press("j")
+    assert "Memory offered nothing." in reader.text(".done")
+
+
+def test_a_long_name_stays_within_its_card(tmp_path, reader):
+    trajectory, screenshots = make_trajectory(12, seed=7)
+    long = trajectory.model_copy(update={"trajectory_id": "much-" * 24 + "more"})
+    save_trajectory(tmp_path / "one" / "recalled" / long.trajectory_id, long, screenshots)
+    reader.open(page_of(tmp_path, [make_episode(1, notes=(make_notes(make_offer(long)),) * 3)]))
+    widths = "(name) => document.querySelector(name).getBoundingClientRect().right"
+    for part in (".card-head", ".decision", ".measures", ".thumbnails"):
+        assert reader.see(f"({widths})('{part}')") <= reader.see(f"({widths})('.card')"), part
+
+
 def pair(tmp_path, **options):
     """Four tasks in both runs: won by both, by one each, by none; the second also takes another way at its step 2."""
     outcomes = [("success", "success"), ("success", "failure"), ("failure", "success"), ("failure", "failure")]
@@ -260,6 +293,18 @@ def test_two_runs_stand_side_by_side_with_their_divergence(tmp_path, reader):
     assert reader.texts(".differs") == []
     reader.click("#divergence")
     assert reader.position() == "step 2 of 3"
+
+
+def test_pairs_that_were_not_judged_are_left_out_and_counted(tmp_path, reader):
+    outcomes = [("success", "error"), ("error", "error"), ("failure", "not_judged"), ("success", "success")]
+    one, other = ([make_episode(number, own) for number, own in enumerate(run)] for run in zip(*outcomes, strict=True))
+    one.append(make_episode(7))
+    reader.open(page_of(tmp_path, one, other))
+    assert reader.texts(".tally") == [
+        "A alone won 0", "B alone won 0", " both won 1", " neither 0", " left out, not judged in both 3",
+        " only in one run 1",
+    ]  # fmt: skip
+    assert reader.text("[data-filter=only-a]") == "Only A won0"
 
 
 def test_filters_of_two_runs(tmp_path, reader):

@@ -8,9 +8,9 @@ from reports.runs import make_episode, write_run
 
 
 def test_episodes_come_in_the_order_of_their_folders(tmp_path):
-    write_run(tmp_path / "run", [make_episode(2), make_episode(1)])
+    write_run(tmp_path / "run", [make_episode(10), make_episode(2), make_episode(1)])
     found = [stored.episode.task.task_id for stored in RunFolder.open(tmp_path / "run").episodes()]
-    assert found == ["task-1", "task-2"]
+    assert found == ["task-1", "task-2", "task-10"]
 
 
 def test_episodes_may_lie_deeper_as_with_several_seeds(tmp_path):
@@ -69,6 +69,15 @@ def test_damaged_figures_are_named_and_left_out(tmp_path, text):
     run = RunFolder.open(tmp_path / "run")
     assert run.results() == {}
     assert "results.json" in run.problems[0]
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "7", '[{"kind": "price"}]'])
+def test_a_damaged_list_of_tasks_is_named_and_left_out(tmp_path, text):
+    write_run(tmp_path / "run", [make_episode(1)])
+    (tmp_path / "run" / "tasks.json").write_text(text)
+    run = RunFolder.open(tmp_path / "run")
+    assert run.task_places() == {}
+    assert "tasks.json" in run.problems[0]
 
 
 def test_a_recalled_name_never_leaves_the_folder(tmp_path):

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
 
-import torch
 from PIL import Image
 from pydantic import ValidationError
 from torch import Tensor
@@ -25,6 +24,7 @@ from focusmem.evidence import Serialiser
 from focusmem.files import sha256_hex
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.devices import fast_dtype, usable_device
 from focusmem.model.generation import GenerationConfig
 from focusmem.model.inputs import Row
 from focusmem.schemas import (
@@ -290,8 +290,8 @@ def _trained_use(stored: Checkpoint) -> MemoryUse:
 def _backbone(source: str | Path | Backbone, device: str) -> Backbone:
     if isinstance(source, Backbone):
         return source
-    dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
-    return Backbone.load(source, dtype=dtype, device=device)
+    found = usable_device(device)
+    return Backbone.load(source, dtype=fast_dtype(found), device=found)
 
 
 def _step(now: Screenshot, action: AnyAction | Mapping[str, Any] | str, error: str | None) -> Step:

@@ -49,5 +49,11 @@ def storable_text(text: str) -> str:
 
 
 def _looks_the_same(one: Step, other: Step) -> bool:
-    is_same_action = one.action == other.action if one.action else one.reply == other.reply
-    return is_same_action and one.screenshot.sha256 == other.screenshot.sha256
+    return one.screenshot.sha256 == other.screenshot.sha256 and _decision(one) == _decision(other)
+
+
+def _decision(step: Step) -> object:
+    """The reasons given for an action do not count; replies that are no action differ by their words."""
+    if step.action is None:
+        return step.reply
+    return step.action.name, step.action.arguments.model_dump(exclude={"reasoning"})

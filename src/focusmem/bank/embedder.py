@@ -150,15 +150,14 @@ class QwenEmbedder:
     @classmethod
     def load(cls, source: str | Path, config: EmbedderConfig | None = None, *, device: str = "cpu") -> Self:
         """A checkpoint's folder or hub id, or `toy`: the architecture with random weights, to try things out."""
-        import torch
-
         from focusmem.model.backbone import Backbone
+        from focusmem.model.devices import fast_dtype, usable_device
         from focusmem.model.sizes import TOY
 
+        found = usable_device(device)
         if str(source) == TOY:
-            return cls(Backbone.toy().to(device), config)
-        dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
-        return cls(Backbone.load(source, dtype=dtype, device=device, needs_head=False), config)
+            return cls(Backbone.toy().to(found), config)
+        return cls(Backbone.load(source, dtype=fast_dtype(found), device=found, needs_head=False), config)
 
     @property
     def width(self) -> int:

@@ -40,6 +40,9 @@ class ChromiumBrowser:
         self._process: ChromiumProcess | None = None
         self._context: BrowserContext | None = None
         self._tab: Tab | None = None
+        self._limit: asyncio.Timeout | None = None
+        """Of the call that is under way."""
+        self._is_crashed = False
 
     @classmethod
     async def launch(
@@ -67,9 +70,10 @@ class ChromiumBrowser:
         self._process = await self._pool.process(self._allowed)
         self._process.num_users += 1
         self._clock.begin_episode()
+        self._is_crashed = False
         async with self._limited("Opening the start page"):
             self._context = await self._process.new_context(self._limits.width, self._limits.height)
-            tab = await Tab.open(self._context, self._allowed, self._limits.load_s)
+            tab = await Tab.open(self._context, self._allowed, self._limits.load_s, self._on_crash)
             await tab.goto(url)
             await tab.settle(self._limits.settle_s)
         if tab.refusal is not None:
@@ -180,20 +184,30 @@ class ChromiumBrowser:
     @asynccontextmanager
     async def _limited(self, what: str) -> AsyncIterator[None]:
         """Whatever goes wrong in here ends the episode, and nothing of it is left running."""
-        seconds, limit = self._clock.left()
+        seconds, passed = self._clock.left()
         try:
             with self._clock.running():
-                async with asyncio.timeout(seconds):
-                    yield
-        except TimeoutError as error:
-            await self._leave(is_stuck=True)
-            raise WorldError(f"{what} took too long: {limit}, has passed.") from error
-        except PlaywrightError as error:
-            await self._leave(is_stuck=True)
-            raise WorldError(f"{what} failed: {error.message.splitlines()[0]}") from error
+                async with asyncio.timeout(0 if self._is_crashed else seconds) as self._limit:
+                    try:
+                        yield
+                    finally:
+                        self._limit = None
+        except (TimeoutError, PlaywrightError) as error:
+            await self._leave(is_stuck=not self._is_crashed)
+            if self._is_crashed:
+                raise WorldError(f"{what} failed: the page crashed.") from error
+            if isinstance(error, PlaywrightError):
+                raise WorldError(f"{what} failed: {error.message.splitlines()[0]}") from error
+            raise WorldError(f"{what} took too long: {passed}, has passed.") from error
         except WorldError:  # a grounder that cannot go on; the browser itself is well
             await self._leave()
             raise
+
+    def _on_crash(self) -> None:
+        """Nothing is answered any more, so that waiting for the limit would be in vain."""
+        self._is_crashed = True
+        if self._limit is not None and not self._limit.expired():
+            self._limit.reschedule(0)
 
     async def _leave(self, *, is_stuck: bool = False) -> None:
         """Give up the episode's context. A process that is stuck is killed, unless others use it and it still obeys."""

@@ -28,6 +28,13 @@ SYSTEM_BROWSERS: Final = ("chromium-headless-shell", "chromium", "google-chrome"
 START_S: Final = 60.0
 CLOSE_S: Final = 5.0
 
+# How Playwright passes on what a browser said before it ended.
+_SAID: Final = re.compile(r"\[pid=\d+\]\[err\] (.*\S)")
+_EXIT: Final = re.compile(r"<process did exit: (.*)>")
+_REASON: Final = re.compile("error|fatal|sandbox", re.IGNORECASE)
+_NUM_REASONS: Final = 2
+_REASON_LENGTH: Final = 300
+
 _FLAGS: Final = (
     "--disable-gpu",
     "--disable-quic",
@@ -66,22 +73,21 @@ class ChromiumProcess:
                 artifacts_dir=artifacts,
                 timeout=START_S * 1000,
             )
-        except BaseException as error:
+        except PlaywrightError as error:
+            raise UserError(_why_not_started(error)) from error
+        finally:
+            # Nothing we do is written there, and whoever is ended by a signal could not remove it later.
             shutil.rmtree(artifacts, ignore_errors=True)
-            if isinstance(error, PlaywrightError):
-                raise UserError(_why_not_started(error)) from error
-            raise
         try:
             pid, folders = await _identity(browser)
         except BaseException as error:  # also whoever no longer wants it leaves nothing behind
             with suppress(PlaywrightError, TimeoutError):
                 async with asyncio.timeout(CLOSE_S):
                     await browser.close()
-            shutil.rmtree(artifacts, ignore_errors=True)
             if isinstance(error, PlaywrightError):
                 raise WorldError(f"Chromium died while it started: {error.message.splitlines()[0]}") from error
             raise
-        return cls(browser, pid, [artifacts, *folders], allowed)
+        return cls(browser, pid, folders, allowed)
 
     @property
     def is_alive(self) -> bool:
@@ -225,6 +231,11 @@ def _why_not_started(error: PlaywrightError) -> str:
             "There is no Chromium on this machine. Install one with: apt-get install chromium-headless-shell "
             "(or chromium), or: playwright install chromium-headless-shell"
         )
-    lines = [line.strip() for line in error.message.splitlines() if line.strip()]
-    reasons = [line for line in lines if "ERROR" in line or "FATAL" in line or "sandbox" in line]
-    return f"Chromium did not start: {(reasons or lines or ['no reason given'])[0]}"
+    # The launch line is also there, with every flag; only what the browser itself said tells a reason.
+    said = list(dict.fromkeys(_SAID.findall(error.message)))
+    reasons = [line for line in said if _REASON.search(line)] or said[-_NUM_REASONS:]
+    if not reasons:
+        first = (error.message.splitlines() or ["no reason given"])[0].removeprefix("BrowserType.launch: ")
+        ending = _EXIT.search(error.message)
+        reasons = [first if ending is None else f"{first} ({ending[1]})"]
+    return f"Chromium did not start: {'; '.join(line[:_REASON_LENGTH] for line in reasons[:_NUM_REASONS])}"

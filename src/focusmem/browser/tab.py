@@ -8,7 +8,7 @@ import asyncio
 import base64
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
@@ -71,8 +71,11 @@ class Look:
 class Tab:
     """Each thing done to it is framed by `begin` and `settle`; then `problem` says what went wrong with the page."""
 
-    def __init__(self, page: Page, session: CDPSession, allowed: Sequence[str], load_s: float) -> None:
+    def __init__(
+        self, page: Page, session: CDPSession, allowed: Sequence[str], load_s: float, on_crash: Callable[[], None]
+    ) -> None:
         self._page, self._session, self._allowed, self._load_s = page, session, allowed, load_s
+        self._on_crash = on_crash
         self.problem: str | None = None
         """A sentence for the policy."""
         self.refusal: str | None = None
@@ -88,11 +91,16 @@ class Tab:
         self._loaded.set()
 
     @classmethod
-    async def open(cls, context: BrowserContext, allowed: Sequence[str], load_s: float) -> "Tab":
-        """The context's first and only page. Its dialogs close by themselves: Playwright says no, or "leave"."""
+    async def open(
+        cls, context: BrowserContext, allowed: Sequence[str], load_s: float, on_crash: Callable[[], None]
+    ) -> "Tab":
+        """The context's first and only page. Its dialogs close by themselves: Playwright says no, or "leave".
+
+        `on_crash` is called when the page's process has ended; from then on nothing that is done to it is answered.
+        """
         page = await context.new_page()
         session = await context.new_cdp_session(page)
-        tab = cls(page, session, allowed, load_s)
+        tab = cls(page, session, allowed, load_s, on_crash)
         await tab._watch(context)
         return tab
 
@@ -212,6 +220,7 @@ class Tab:
     # What happens to the page.
 
     async def _watch(self, context: BrowserContext) -> None:
+        self._page.on("crash", lambda page: self._on_crash())
         context.on("page", self._close_popup)
         context.on("request", self._check_redirect)
         context.on("requestfailed", self._note_failure)

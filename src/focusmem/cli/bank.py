@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from focusmem.cli.output import print_json, print_table, printable
-from focusmem.errors import ConfigError, UserError
+from focusmem.errors import UserError
 
 if TYPE_CHECKING:
     from focusmem.bank.embedder import QwenEmbedder
@@ -275,27 +275,15 @@ def load_embedder(source: str, settings: list[str] | None, device: str) -> "Qwen
     from focusmem.lab.embedder import load_embedder as load_update
     from focusmem.lab.policy import load_policy
     from focusmem.lab.shipped import Weights
+    from focusmem.model.devices import usable_device
 
-    _check_device(device)
+    usable_device(device)
     if source == _LAB or is_update(Path(source)):
         if settings:
             raise UserError("The laboratory's embedders are read as they were trained; leave out --set.")
         folder = Weights().embedder if source == _LAB else Path(source)
         return load_update(load_policy(Weights().policy, device), folder)
     return QwenEmbedder.load(source, config_from(EmbedderConfig, settings or []), device=device)
-
-
-def _check_device(device: str) -> None:
-    import torch
-
-    try:
-        found = torch.device(device)
-    except RuntimeError as error:
-        raise ConfigError(f"The device is '{device}'; use cpu or cuda.") from error
-    if found.type not in ("cpu", "cuda"):
-        raise ConfigError(f"The device is '{device}'; use cpu or cuda.")
-    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(f"The device is '{device}', but torch sees no such GPU here; use --device cpu.")
 
 
 def _check_text(text: str) -> None:

@@ -31,6 +31,7 @@ def demo(
     Tasks are those that the seed draws first, on sites that the bank holds a trajectory of. Nothing sees to it that
     memory helps with them.
     """
+    typer.echo("Loading ...", err=True)
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # loading takes a second, and the line would stay
     import time
     import webbrowser

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from focusmem.cli.output import printable
 from focusmem.lab.browsers import BrowserKind
-from focusmem.recipes.lab_demo import METHODS, Audience, Lane
-from focusmem.recipes.lab_demo_story import LABELS, OUTCOMES, in_words
+from focusmem.recipes.lab_demo import LABELS, METHODS, Audience, Lane
+from focusmem.recipes.lab_demo_story import OUTCOMES, counted, in_words
 
 _COLOURS = {"success": "green", "failure": "red", "error": "magenta", "not_judged": "yellow"}
 
@@ -40,7 +40,7 @@ class DemoView(Audience):
         if why_raster is not None:
             self._say(f"Without Chromium, the pages are drawn here instead, all but alike. {why_raster}")
         where = "in Chromium" if browser == "chromium" else "on pages that are drawn here, without a browser"
-        self._say(f"{len(lanes) // len(METHODS)} tasks {where}, without and with memory at the same time:")
+        self._say(f"{counted(len(lanes) // len(METHODS), 'task')} {where}, without and with memory at the same time:")
         for lane in lanes[:: len(METHODS)]:
             self._say(f"  {lane.number}. {lane.task.task.instruction}")
         if self._console.is_terminal:
@@ -77,4 +77,4 @@ def _cell(lane: Lane) -> str:
 
 def _ending(lane: Lane) -> str:
     assert lane.outcome is not None
-    return f"{OUTCOMES[lane.outcome]}, {lane.num_steps} steps"
+    return f"{OUTCOMES[lane.outcome]}, {counted(lane.num_steps, 'step')}"

@@ -31,7 +31,7 @@ def describe(
         str, typer.Option(help="qwen3-vl-2b, -4b, -8b, -32b, toy, or the folder of a checkpoint.")
     ] = "qwen3-vl-8b",
     encoder: Annotated[str | None, typer.Option(help="Another model as evidence encoder; default: the same.")] = None,
-    tokens: Annotated[int, typer.Option(help="K, memory tokens per item: 4, 8 or 16.")] = 8,
+    tokens: Annotated[int, typer.Option(help="K, memory tokens per item: 1, 2, 4, 8 or 16.")] = 8,
     width: Annotated[int | None, typer.Option(help="Compressor width; default: the policy's.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
 ) -> None:

@@ -156,19 +156,18 @@ def train(
 
 
 def _policy(source: str, device: str) -> "Backbone":
-    import torch
-
     from focusmem.lab.policy import load_policy
     from focusmem.lab.shipped import Weights
     from focusmem.model.backbone import Backbone
+    from focusmem.model.devices import fast_dtype, usable_device
     from focusmem.model.sizes import TOY
 
     if source == TOY:
         return Backbone.toy().to(device)
     if source == _LAB:
         return load_policy(Weights().policy, device)
-    dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
-    return Backbone.load(source, dtype=dtype, device=device)
+    found = usable_device(device)
+    return Backbone.load(source, dtype=fast_dtype(found), device=found)
 
 
 def _tasks(path: Path) -> list["Task"]:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from focusmem.errors import ConfigError
 from focusmem.model.compressor import Compressor, CompressorConfig, Evidence, Features
+from focusmem.model.devices import usable_device
 from focusmem.progress import Progress
 
 WAYS = ("naive", "once", "cached", "absorbed")
@@ -40,14 +41,7 @@ class ReadoutCostConfig:
     def __post_init__(self) -> None:
         if self.dtype not in ("float32", "bfloat16"):
             raise ConfigError(f"dtype is '{self.dtype}'; choose float32 or bfloat16.")
-        try:
-            device = torch.device(self.device)
-        except RuntimeError as error:
-            raise ConfigError(f"device is '{self.device}'; use cpu or cuda.") from error
-        if device.type not in ("cpu", "cuda"):
-            raise ConfigError(f"device is '{self.device}'; use cpu or cuda.")
-        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-            raise ConfigError(f"device is '{self.device}', but torch sees no such GPU here; use --device cpu.")
+        usable_device(self.device)
         for name in ("width", "num_items_each", "episodic_tokens", "working_tokens", "num_repeats"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1.")

@@ -31,6 +31,8 @@ from focusmem.model.generation import GenerationConfig, generate
 from focusmem.schemas import OfferedItem, Prompt, Screenshot, StepNotes, StoredTrajectory, Task, Turn
 
 Found = Sequence[tuple[StoredTrajectory, float]]
+Shown = tuple[OfferedItem, Prompt]
+"""An item, and the turns that show it."""
 
 
 @dataclass
@@ -60,6 +62,23 @@ class Asking:
         return (*front, *asked)
 
 
+@dataclass(frozen=True)
+class RawFront:
+    """What stands in front of a task's prompts, with what it was taken from."""
+
+    items: tuple[OfferedItem, ...]
+    read: ReadFront
+
+    @property
+    def names(self) -> tuple[str | None, ...]:
+        return tuple(item.trajectory_id for item in self.items)
+
+    def offered(self, found: Found) -> tuple[OfferedItem, ...]:
+        """The items as a record; how alike they are changes from moment to moment, and the rest does not."""
+        scores: Sequence[float | None] = [score for _, score in found] or [None] * len(self.items)
+        return tuple(item.model_copy(update={"score": score}) for item, score in zip(self.items, scores, strict=True))
+
+
 class RawMind:
     """Memory as it was seen: nothing, a few words, a demonstration, or what a retriever finds."""
 
@@ -75,7 +94,7 @@ class RawMind:
     ) -> None:
         self.policy, self.kind, self.world, self.asking = policy, kind, world, asking or Asking()
         self.recall, self.num_found = recall, num_found
-        self._fronts: dict[str, tuple[tuple[str, ...], ReadFront]] = {}
+        self._fronts: dict[str, RawFront] = {}
 
     def ask(self, seen: Sequence[Seen]) -> list[Reply]:
         clock = _Clock(len(seen))
@@ -85,16 +104,16 @@ class RawMind:
         with clock.part("remember"):
             fronts = [self._front(episode.task, own.found) for (episode, _), own in zip(seen, searches, strict=True)]
         with clock.part("reply"):
-            texts = self._answers(prompts, fronts)
+            texts = self._answers(prompts, [None if front is None else front.read for front in fronts])
         return [
             Reply(
                 text,
                 StepNotes(
                     prompt=as_text(prompt),
-                    offered=_shown_raw(own.found) if self.kind == "retrieved" else (),
+                    offered=() if front is None else front.offered(own.found),
                     num_removed=own.num_removed,
                     num_prompt_tokens=len(self.policy.tokenise(prompt).ids),
-                    num_memory_tokens=0 if front is None else front.length,
+                    num_memory_tokens=0 if front is None else front.read.length,
                     seconds=clock.seconds,
                 ),
             )
@@ -117,33 +136,49 @@ class RawMind:
         ids = generate(self.policy, rows, self.asking.generation, fronts=fronts or None)
         return [self.policy.text_of(one) for one in ids]
 
-    def _front(self, task: Task, found: Found) -> ReadFront | None:
+    def _front(self, task: Task, found: Found) -> RawFront | None:
         """What stands in front of a task's prompts, read again only when it is something else."""
         if self.kind == "none" or (self.kind == "retrieved" and not found):
             return None
         names = tuple(stored.trajectory.trajectory_id for stored, _ in found)
         kept = self._fronts.get(task.task_id)
-        if kept is None or kept[0] != names:
-            shown = self._found_turns(found) if self.kind == "retrieved" else self.front_of(task)
-            [row] = self.policy.embed([self.policy.tokenise(shown, is_complete=True)])
-            kept = self._fronts[task.task_id] = names, ReadFront.read(self.policy, row)
-        return kept[1]
+        if kept is None or (found and kept.names != names):
+            shown = self._raw(found) if self.kind == "retrieved" else self._demonstrated(task)
+            turns = tuple(turn for _, own in shown for turn in own)
+            [row] = self.policy.embed([self.policy.tokenise(turns, is_complete=True)])
+            items = tuple(item for item, _ in shown)
+            kept = self._fronts[task.task_id] = RawFront(items, ReadFront.read(self.policy, row))
+        return kept
 
     def forget(self, task: Task) -> None:
         """An episode is over; its front is no longer needed."""
         self._fronts.pop(task.task_id, None)
 
-    def front_of(self, task: Task) -> Prompt:
+    def _demonstrated(self, task: Task) -> list[Shown]:
         """A demonstration on the task's site, in a few words or raw."""
         shown = self.demonstration(task_of(self.world, task.task_id))
         if self.kind == "notes":
-            return (Turn("user", (notes(self.world, shown.steps),)),)
-        return self._found_turns([(as_trajectory(shown, lambda step: screenshot_of(self.world, step)), 1.0)])
+            turns = (Turn("user", (notes(self.world, shown.steps),)),)
+            return [(self._item(0, shown.task.task.task_id, len(shown.steps), turns), turns)]
+        return self._raw([(as_trajectory(shown, lambda step: screenshot_of(self.world, step)), 1.0)])
 
-    def _found_turns(self, found: Found) -> Prompt:
-        items = episodic_items((stored.trajectory, score) for stored, score in found)
-        records = [self.asking.texts.serialise(item, found[item.rank][0].screenshots) for item in items]
-        return tuple(turn for record in records for turn in record)
+    def _raw(self, found: Found) -> list[Shown]:
+        shown = []
+        for item in episodic_items((stored.trajectory, score) for stored, score in found):
+            turns = self.asking.texts.serialise(item, found[item.rank][0].screenshots)
+            shown.append((self._item(item.rank, item.trajectory_id, len(item.steps), turns), turns))
+        return shown
+
+    def _item(self, rank: int, name: str | None, num_steps: int, turns: Prompt) -> OfferedItem:
+        num_tokens = len(self.policy.tokenise(turns, is_complete=True).ids)
+        return OfferedItem(
+            role="episodic",
+            rank=rank,
+            trajectory_id=name,
+            num_steps=num_steps,
+            is_accepted=True,
+            num_tokens=num_tokens,
+        )
 
     def demonstration(self, task: LabTask, *, num_candidates: int = 16) -> Rollout:
         """The most telling of some bank trajectories on the task's site, as a perfect retriever would find it."""
@@ -238,21 +273,6 @@ def find(recall: Retrieval, seen: Sequence[Seen], top: int) -> list[Search]:
 def _moment(episode: LiveEpisode, screenshot: Screenshot) -> Moment:
     """What the retriever is asked with; a site is told by its looks here, not by its name."""
     return replace(Moment.of(episode.task, episode.steps, episode.screenshots, screenshot), site="")
-
-
-def _shown_raw(found: Found) -> tuple[OfferedItem, ...]:
-    return tuple(
-        OfferedItem(
-            role="episodic",
-            rank=rank,
-            trajectory_id=stored.trajectory.trajectory_id,
-            num_steps=len(stored.trajectory.steps),
-            score=score,
-            is_accepted=True,
-            num_tokens=0,
-        )
-        for rank, (stored, score) in enumerate(found)
-    )
 
 
 def as_text(prompt: Prompt) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from focusmem.errors import ConfigError
 from focusmem.lab.answers import QUESTIONS, answer_to
 from focusmem.lab.rollout import roll_out
 from focusmem.lab.scene import VIEW_HEIGHT, VIEW_WIDTH
@@ -19,6 +18,7 @@ from focusmem.lab.texts import PROMPTS
 from focusmem.lab.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.model.chat import SPECIAL_TOKENS
+from focusmem.model.devices import fast_dtype, usable_device
 from focusmem.model.images import ImageConfig
 from focusmem.schemas import action_to_json
 
@@ -75,10 +75,8 @@ def new_policy(tokenizer: Tokenizer, *, seed: int = 0, **changes: dict[str, Any]
 
 def load_policy(folder: Path, device: str = "cpu") -> Backbone:
     """A trained policy, in the precision that the device is fast in."""
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError("The device is cuda, but torch sees no GPU here; use --device cpu.")
-    dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
-    return Backbone.load(folder, dtype=dtype, device=device)
+    found = usable_device(device)
+    return Backbone.load(folder, dtype=fast_dtype(found), device=found)
 
 
 def train_tokenizer(world: World, *, num_episodes: int = 400) -> Tokenizer:

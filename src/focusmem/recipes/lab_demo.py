@@ -37,6 +37,8 @@ from focusmem.schemas.action import AnyAction
 WITHOUT, WITH = "none", "full"
 METHODS = (WITHOUT, WITH)
 """As the runs, and so their folders, are called."""
+LABELS = {WITHOUT: "Without memory", WITH: "With memory"}
+"""As people call them."""
 _EPISODE_S = 300.0
 """Somebody is watching: what hangs is given up sooner than in an evaluation."""
 
@@ -148,7 +150,8 @@ def _demonstrate(
     browser, why_raster = asyncio.run(side_by_side.run(config.browser))
     for evaluation in side_by_side.evaluations:
         summarise(evaluation.store)
-    page = write_page([RunFolder.open(folder / method) for method in METHODS], folder / _PAGE)
+    runs = [RunFolder.open(folder / method) for method in METHODS]
+    page = write_page(runs, folder / _PAGE, labels=[LABELS[method].lower() for method in METHODS])
     return Shown(folder, side_by_side.evaluations[0].tasks(), browser, why_raster, page)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from focusmem.evaluation.run_store import RunStore
 from focusmem.lab.tasks import LabTask
-from focusmem.recipes.lab_demo import METHODS, WITH, WITHOUT, Shown
+from focusmem.recipes.lab_demo import LABELS, METHODS, WITH, WITHOUT, Shown
 from focusmem.reports.page_data import first_divergence, seen_and_done
 from focusmem.schemas import Episode, Outcome, Step, load_trajectory
 from focusmem.schemas.action import AnyAction
@@ -19,7 +19,6 @@ OUTCOMES: dict[Outcome, str] = {
 }
 _NUM_QUOTED = 60
 """Characters of a reply that are enough to tell it from another."""
-LABELS = {WITHOUT: "Without memory", WITH: "With memory"}
 
 
 @dataclass(frozen=True)
@@ -142,6 +141,10 @@ def in_words(action: AnyAction | None) -> str:
     return f"{action.name.replace('_', ' ')} {told}".strip()
 
 
+def counted(num: int, word: str) -> str:
+    return f"{num} {word}{'' if num == 1 else 's'}"
+
+
 def told(stories: Sequence[TaskStory]) -> Iterator[str]:
     """The whole story, a line at a time."""
     for story in stories:
@@ -160,7 +163,7 @@ def told(stories: Sequence[TaskStory]) -> Iterator[str]:
 
 
 def _ending(attempt: Attempt) -> str:
-    steps = f"{attempt.num_steps} step{'' if attempt.num_steps == 1 else 's'}"
+    steps = counted(attempt.num_steps, "step")
     if attempt.error is not None:
         return f"{OUTCOMES[attempt.outcome]} after {steps}: {attempt.error}"
     answer = "without an answer" if attempt.answer is None else f"with the answer {attempt.answer!r}"
@@ -180,4 +183,5 @@ def _what_came(brought: Sequence[Brought]) -> Iterator[str]:
     yield "  Memory brought these trajectories:" if brought else "  Memory brought no trajectory."
     for one in brought:
         site = "this site" if one.is_same_site else "another site"
-        yield f"    {one.instruction!r} ({site}; the gate let it in at {one.num_accepted} of {one.num_offered} steps)"
+        steps = counted(one.num_offered, "step")
+        yield f"    {one.instruction!r} ({site}; the gate let it in at {one.num_accepted} of {steps})"

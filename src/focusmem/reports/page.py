@@ -48,11 +48,15 @@ def write_page(
     *,
     max_bytes: int = MAX_PAGE_BYTES,
     watch: Watcher = lambda is_read: None,
+    labels: Sequence[str] | None = None,
 ) -> WrittenPage:
-    """One run, or two beside each other. A page that exists is replaced; `watch` is told after each episode."""
+    """One run, or two beside each other. A page that exists is replaced; `watch` is told after each episode.
+
+    `labels` call the runs something else than their method and folder.
+    """
     if len(runs) not in (1, 2):
         raise ConfigError(f"A page shows one run or two beside each other, not {len(runs)}.")
-    data = PageData(runs, watch)
+    data = PageData(runs, watch, labels=labels)
     text = _page(data, picture_folder=None) if data.pictures.num_bytes * 4 / 3 <= max_bytes else None
     folder = path.with_name(f"{path.stem}_pictures")
     _check_ours(folder)
@@ -76,7 +80,7 @@ def write_page(
 def _page(data: PageData, picture_folder: str | None) -> bytes:
     style = _part("page.css")
     program = "\n".join(map(_part, _PROGRAM))
-    title = " and ".join(run["run_id"] for run in data.index["runs"])
+    title = " and ".join(run["folder"] or run["label"] for run in data.index["runs"])
     slots = {
         "policy": _policy(style, program, has_folder=picture_folder is not None),
         "title": html.escape(title),

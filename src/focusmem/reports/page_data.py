@@ -21,14 +21,21 @@ Watcher = Callable[[bool], None]
 class PageData:
     """Everything a page shows. Episodes are turned into plain values as they are read, and pictures made small."""
 
-    def __init__(self, runs: Sequence[RunFolder], watch: Watcher = lambda is_read: None) -> None:
+    def __init__(
+        self,
+        runs: Sequence[RunFolder],
+        watch: Watcher = lambda is_read: None,
+        *,
+        labels: Sequence[str] | None = None,
+    ) -> None:
+        """`labels` call the runs something else than their method and folder."""
         self.pictures = Pictures.none()
         self.recalled: list[dict[str, Any]] = []
         """Trajectories that memory offered; offered items name them by their place here."""
         self._recalled_places: dict[tuple[int, str], int | None] = {}
         self.episodes = [self._episodes(place, run, watch) for place, run in enumerate(runs)]
-        """For each run, its episodes in order."""
-        self.index = self._index(runs)
+        """For each run, its episodes in the order of its tasks."""
+        self.index = self._index(runs, labels)
 
     def _episodes(self, place: int, run: RunFolder, watch: Watcher) -> list[dict[str, Any]]:
         found = []
@@ -38,17 +45,20 @@ class PageData:
                 found.append(self._episode(place, run, stored))
         if not found:
             raise StorageError(f"No episode of {run.path} can be read. {run.problems[0]}")
-        return found
+        places = run.task_places()
+        return sorted(found, key=lambda episode: places.get(episode["task"]["task_id"], len(places)))
 
-    def _index(self, runs: Sequence[RunFolder]) -> dict[str, Any]:
+    def _index(self, runs: Sequence[RunFolder], labels: Sequence[str] | None) -> dict[str, Any]:
         """What the list and the header need."""
         about = []
-        for run, episodes in zip(runs, self.episodes, strict=True):
-            results = run.results()
+        names: Sequence[str | None] = labels or [None] * len(runs)
+        for run, episodes, label in zip(runs, self.episodes, names, strict=True):
+            results, run_id, method = run.results(), run.run.run_id, episodes[0]["method"]
             about.append(
                 {
-                    "run_id": run.run.run_id,
-                    "method": episodes[0]["method"],
+                    "run_id": run_id,
+                    "label": label or method,
+                    "folder": None if label or run_id == method else run_id,
                     "figures": figures_of(results, episodes),
                     "record": plain_json(run.run),
                     "results": results,

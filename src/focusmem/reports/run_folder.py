@@ -2,6 +2,7 @@
 
     <run>/run.json
     <run>/results.json                        figures; may be missing
+    <run>/tasks.json                          the tasks in their order; may be missing
     <run>/episodes/<task>/episode.json
     <run>/episodes/<task>/trajectory/         missing when no step was taken
     <run>/recalled/<trajectory>/              what memory offered; some may be missing
@@ -11,6 +12,7 @@ What cannot be read is left out, and said in `problems`.
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,7 @@ from focusmem.schemas.record import MAX_DOCUMENT_BYTES, STRICT_DECODER
 
 RUN_FILE = "run.json"
 RESULTS_FILE = "results.json"
+TASKS_FILE = "tasks.json"
 EPISODE_FILE = "episode.json"
 EPISODES_FOLDER = "episodes"
 TRAJECTORY_FOLDER = "trajectory"
@@ -65,23 +68,34 @@ class RunFolder:
 
     def results(self) -> dict[str, Any]:
         """The figures the run left, none where it left none."""
-        path = self.path / RESULTS_FILE
-        if not os.path.lexists(path):
-            return {}
+        found = self._document(RESULTS_FILE, {})
+        if isinstance(found, dict):
+            return found
+        self.problems.append(f"{self.path / RESULTS_FILE} should hold one JSON object, but it holds something else.")
+        return {}
+
+    def task_places(self) -> dict[str, int]:
+        """Where each task stands in the run, by name; nothing where the run does not tell."""
         try:
-            found = STRICT_DECODER.decode(read_plain_file(path, MAX_DOCUMENT_BYTES).decode())
+            return {str(one["task_id"]): place for place, one in enumerate(self._document(TASKS_FILE, []))}
+        except (TypeError, KeyError):
+            self.problems.append(f"{self.path / TASKS_FILE} should hold a list of tasks, each with task_id.")
+            return {}
+
+    def _document(self, name: str, default: Any) -> Any:
+        path = self.path / name
+        if not os.path.lexists(path):
+            return default
+        try:
+            return STRICT_DECODER.decode(read_plain_file(path, MAX_DOCUMENT_BYTES).decode())
         except (StorageError, ValueError, RecursionError) as error:
             # A JSON error's own message lacks the path.
             is_ours = isinstance(error, StorageError)
             self.problems.append(str(error) if is_ours else f"{path} is not valid JSON ({error}).")
-            return {}
-        if not isinstance(found, dict):
-            self.problems.append(f"{path} should hold one JSON object, but it holds something else.")
-            return {}
-        return found
+            return default
 
     def episodes(self) -> Iterator[StoredEpisode | None]:
-        """In the order of their folders; None for one that cannot be read."""
+        """In the order of their folders, task-2 before task-10; None for one that cannot be read."""
         self.problems, self.num_skipped = [], 0
         for folder in self._episode_folders:
             try:
@@ -112,8 +126,12 @@ def _episode_folders(path: Path) -> list[Path]:
             found.append(Path(folder))
             subfolders.clear()
         # Hidden folders are unfinished ones.
-        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        subfolders[:] = sorted((name for name in subfolders if not name.startswith(".")), key=_by_number)
     return found
+
+
+def _by_number(name: str) -> list[str | int]:
+    return [int(part) if place % 2 else part for place, part in enumerate(re.split(r"([0-9]+)", name))]
 
 
 def _read_episode(folder: Path) -> StoredEpisode:

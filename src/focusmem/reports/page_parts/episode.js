@@ -94,7 +94,7 @@ function strip(episode, run, row, place, actions) {
 
 function column(episode, run, row, place, actions) {
   const isPair = row.episodes.length > 1;
-  const name = [isPair ? letter(run) : null, make("span", { class: "method" }, index.runs[run].method)];
+  const name = [isPair ? letter(run) : null, make("span", { class: "method" }, index.runs[run].label)];
   if (episode === null) {
     return make("section", { class: "column" }, make("h3", {}, ...name, stateBadge(null)), make("p", { class: "over" }, "This run has no episode of the task."));
   }

@@ -27,8 +27,8 @@ function errorWords(figures) {
 function figureTable() {
   const head = make("tr", {}, make("th", {}, "run"), ...COLUMNS.map((column) => make("th", {}, column.head)));
   const rows = index.runs.map((run, place) => {
-    const name = make("th", { scope: "row" }, index.runs.length > 1 ? letter(place) : null, run.method);
-    name.append(make("span", { class: "more" }, run.run_id));
+    const name = make("th", { scope: "row" }, index.runs.length > 1 ? letter(place) : null, run.label);
+    if (run.folder !== null) name.append(make("span", { class: "more" }, run.folder));
     const cells = COLUMNS.map(({ show, more }) => {
       const words = more?.(run.figures);
       return make("td", {}, show(run.figures), words ? make("span", { class: "more" }, words) : null);
@@ -42,8 +42,13 @@ function both(row) {
   return row.states.length === 2 && row.states.every((state) => state !== null);
 }
 
+function isJudged(row) {
+  // As `focusmem compare` counts: an error is the world's, and says nothing about either run.
+  return both(row) && row.states.every((state) => state === "success" || state === "failure");
+}
+
 function onlyOneWon(row, run) {
-  return both(row) && row.states[run] === "success" && row.states[1 - run] !== "success";
+  return isJudged(row) && row.states[run] === "success" && row.states[1 - run] === "failure";
 }
 
 function comparison() {
@@ -55,8 +60,9 @@ function comparison() {
     { class: "comparison" },
     tally("alone won", (row) => onlyOneWon(row, 0), letter(0)),
     tally("alone won", (row) => onlyOneWon(row, 1), letter(1)),
-    tally("both won", (row) => both(row) && row.states.every((state) => state === "success")),
-    tally("neither", (row) => both(row) && row.states.every((state) => state !== "success")),
+    tally("both won", (row) => isJudged(row) && row.states.every((state) => state === "success")),
+    tally("neither", (row) => isJudged(row) && row.states.every((state) => state === "failure")),
+    count(isJudged) < count(both) ? tally("left out, not judged in both", (row) => both(row) && !isJudged(row)) : null,
     count(both) < index.rows.length ? tally("only in one run", (row) => !both(row)) : null,
   );
 }

@@ -53,7 +53,7 @@ function drawList() {
 
 function rowButton(row) {
   const steps = row.num_steps.map((count) => count ?? "\u2013").join(" | ");
-  const notes = [make("span", {}, row.task_id), make("span", { class: "row-steps" }, `${steps} steps`)];
+  const notes = [make("span", {}, row.task_id), make("span", { class: "row-steps" }, `${steps} ${steps === "1" ? "step" : "steps"}`)];
   const button = make(
     "button",
     { type: "button", class: "row", click: () => openRow(row) },

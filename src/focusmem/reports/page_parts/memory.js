@@ -2,11 +2,16 @@
 
 function memoryPanel(step, episode) {
   const guarded = removedLine(step.num_removed);
-  if (!step.offered.length) return make("div", {}, make("p", { class: "faint" }, "Memory offered nothing."), guarded);
+  if (!step.offered.length) return make("div", {}, make("p", { class: "faint" }, nothingWords(step)), guarded);
   const accepted = step.offered.filter((item) => item.is_accepted).length;
   const words = `${accepted} of ${step.offered.length} accepted, ${plural(step.num_memory_tokens, "memory token")}`;
   const cards = step.offered.map((item) => memoryCard(item, step, episode));
   return make("section", { class: "memory" }, make("h3", {}, "Memory", make("small", {}, words)), ...cards, guarded);
+}
+
+function nothingWords(step) {
+  const tokens = step.num_memory_tokens;
+  return tokens ? `Where the ${plural(tokens, "memory token")} came from was not recorded.` : "Memory offered nothing.";
 }
 
 function removedLine(removed) {
@@ -36,7 +41,7 @@ function memoryCard(item, step, episode) {
       { class: "measures" },
       item.score === null ? null : measure("similarity", item.score),
       item.trust === null ? null : measure("gate", item.trust, { kind: item.is_accepted ? "accepted" : "rejected", needed: item.threshold }),
-      make("span", { class: "faint" }, `${plural(item.num_steps, "step")}, ${plural(item.num_tokens, "token")}`),
+      make("span", { class: "faint" }, `${plural(item.num_steps, "step")}, ${item.num_tokens ? plural(item.num_tokens, "token") : "raw"}`),
     ),
     thumbnails(item, source, step, episode),
   );

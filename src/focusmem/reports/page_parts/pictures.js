@@ -39,9 +39,10 @@ function place(element, point) {
   return element;
 }
 
-function shot(step, words, { isAtOnce = false, map = null } = {}) {
+function shot(step, words, { isAtOnce = false, map = null, click = null } = {}) {
   // A screenshot in a frame of its own shape, with the click and, where there is one, the heat map on it.
-  const frame = make("div", { class: "shot" }, picture(step.picture, words, isAtOnce));
+  const kind = click ? ["button", { type: "button", class: "shot", title: "look closer", click }] : ["div", { class: "shot" }];
+  const frame = make(...kind, picture(step.picture, words, isAtOnce));
   frame.style.setProperty("--ratio", step.size[0] / step.size[1]);
   if (map) frame.append(heatMap(map));
   if (step.point) frame.append(place(make("span", { class: "dot", title: "click" }), step.point));

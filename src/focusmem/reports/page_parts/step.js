@@ -4,8 +4,7 @@ function stepView(episode, place, { isPromptOpen }) {
   const step = episode.steps[place];
   if (!step) return make("p", { class: "over" }, place === 0 ? "No step was taken." : "This episode has ended.");
   const words = `Screenshot before step ${place + 1}`;
-  const screen = shot(step, words, { isAtOnce: true });
-  screen.addEventListener("click", () => lookCloser(step, `Step ${place + 1}`));
+  const screen = shot(step, words, { isAtOnce: true, click: () => lookCloser(step, `Step ${place + 1}`) });
   return make(
     "div",
     { class: "step" },

@@ -1,0 +1,23 @@
+"""Where a model runs, from the word that a person gives."""
+
+import torch
+
+from focusmem.errors import ConfigError
+
+
+def usable_device(name: str) -> torch.device:
+    """`cpu`, `cuda` or `cuda:1`; refused in a sentence where there is no such thing here."""
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"The device is '{name}'; use cpu or cuda.") from error
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"The device is '{name}'; use cpu or cuda.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(f"The device is '{name}', but torch sees no such GPU here; use --device cpu.")
+    return device
+
+
+def fast_dtype(device: torch.device) -> torch.dtype:
+    """The precision that a policy runs in there."""
+    return torch.bfloat16 if device.type == "cuda" else torch.float32
