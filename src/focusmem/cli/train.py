@@ -1,6 +1,7 @@
 """`focusmem train`: memory for a real policy, from one's own trajectories."""
 
 import os
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,7 +77,8 @@ def train(
     On several GPUs: the line with --only-prepare, then torchrun --nproc-per-node 8 -m focusmem.cli.main train ...
 
     A laptop-sized trial, on what `focusmem demo` has left: focusmem train full runs/demo-0/full --policy lab --embedder
-    lab --bank src/focusmem/lab/weights/bank --min-steps 1 --any-outcome --steps 2 --batch 4 --device cpu --out runs/own
+    lab --bank src/focusmem/lab/weights/bank --min-steps 1 --any-outcome --steps 2 --batch 4 --workers 0 --device cpu
+    --out runs/own
     """
     from dataclasses import replace
 
@@ -144,6 +146,8 @@ def train(
         if json:
             print_json({"prepared": str(prepared.folder), **_figures(prepared)})
         return
+    # Processes that draw batches read trajectories from their folders, and never touch the table they inherit.
+    warnings.filterwarnings("ignore", "lancedb fork support")
     memory = train_on_trajectories(backbone, variant, data, prepared, out, training)
     if not is_first:
         return
