@@ -38,6 +38,9 @@ class CompressorConfig:
     def __post_init__(self) -> None:
         if self.num_tokens not in BUDGETS:
             raise ConfigError(f"CompressorConfig.num_tokens is {self.num_tokens}; choose one of {BUDGETS}.")
+        for name in ("num_heads", "num_refinements", "ffn_ratio"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"CompressorConfig.{name} is {getattr(self, name)}; it must be at least 1.")
         if self.width is not None and self.width % self.num_heads:
             raise ConfigError(
                 f"CompressorConfig.width is {self.width}, which {self.num_heads} heads do not divide; "

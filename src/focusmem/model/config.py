@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
 
 from focusmem.errors import ConfigError
 from focusmem.model.compressor import CompressorConfig
@@ -62,38 +64,17 @@ def _build(kind: type[Any], values: Any, where: str) -> Any:
     hints = get_type_hints(kind)
     arguments = {}
     for name, value in values.items():
-        if is_dataclass(hints[name]):
-            value = _build(hints[name], value, f"{where}.{name}")
-        elif not _fits(value, hints[name]):
-            raise ConfigError(f"{where}.{name} is {value!r:.60}; it must be {_in_words(hints[name])}.")
-        arguments[name] = tuple(value) if isinstance(value, list) else value
+        build = _build if is_dataclass(hints[name]) else _checked
+        arguments[name] = build(hints[name], value, f"{where}.{name}")
     return kind(**arguments)
 
 
-_KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "nothing"}
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of the kind that a field is declared with; which texts it may be, the field's class says."""
-    kinds = get_args(hint)
-    if get_origin(hint) is Literal:
-        return isinstance(value, str)
-    if get_origin(hint) is tuple:
-        return isinstance(value, list | tuple) and len(value) == len(kinds) and all(map(_fits, value, kinds))
-    if kinds:
-        return any(_fits(value, kind) for kind in kinds)
-    if isinstance(value, bool):
-        return hint is bool
-    return isinstance(value, int | float if hint is float else hint)
-
-
-def _in_words(hint: Any) -> str:
-    kinds = get_args(hint)
-    if get_origin(hint) is Literal:
-        return _KINDS[str]
-    if get_origin(hint) is tuple:
-        return f"{len(kinds)} values, each {_in_words(kinds[0])}"
-    return " or ".join(_KINDS[kind] for kind in kinds or (hint,))
+def _checked(hint: Any, value: Any, where: str) -> Any:
+    value = tuple(value) if isinstance(value, list) else value
+    try:
+        return TypeAdapter(hint).validate_python(value, strict=True)
+    except ValidationError as error:
+        raise ConfigError(f"{where} is {value!r:.60}. {error.errors()[0]['msg']}.") from error
 
 
 def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
