@@ -251,6 +251,19 @@ def test_both_stages_and_the_threshold_leave_a_memory_that_acts(policy, data, tm
     assert all(one.trust is not None for one in prefix.items)
 
 
+def test_the_same_seed_trains_the_same_memory(policy, data, tmp_path):
+    prepared = prepare(policy, WordEmbedder, data, tmp_path / "prepared", has_lessons=False)
+    quick = OwnTraining(memory=make_config(), batching=BatchingConfig(num_decisions=4, max_per_trajectory=2))
+    shas = []
+    for run, seed in (("a", 0), ("b", 0), ("c", 1)):
+        training = replace(quick, stage_a=LoopConfig(learning_rate=1e-3, num_steps=1, seed=seed))
+        torch.manual_seed(len(shas))
+        memory = train_on_trajectories(policy, "action-only", data, prepared, tmp_path / run, training)
+        shas.append(Checkpoint.open(memory).weights_sha256)
+    assert shas[0] == shas[1]
+    assert shas[0] != shas[2]
+
+
 def test_variants_have_the_papers_values():
     full, actions = PAPER["full"], PAPER["action-only"]
     assert (full.stage_a.content_weight, full.stage_a.semantic_weight, full.stage_a.functional_weight) == (

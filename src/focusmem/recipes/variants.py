@@ -4,9 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import torch
+
 from focusmem.model.backbone import Backbone
 from focusmem.model.config import MemoryConfig
 from focusmem.model.policy import MemoryPolicy
+from focusmem.seeds import derive_seed
 from focusmem.training.batch import TrainingData
 from focusmem.training.config import LoopConfig
 from focusmem.training.pathway import Look
@@ -72,14 +75,22 @@ def train_stages(
     time that they may take has passed by then.
     """
     if start is None or chosen.stage_b is None:
-        policy = MemoryPolicy(backbone, chosen.memory)
+        loop = loop_a()
+        policy = _fresh(backbone, chosen.memory, loop.seed)
         start = train_stage_a(
-            policy, data_a, folder / "stage-a", start=start, stage=chosen.stage_a, loop=loop_a(), look=look
+            policy, data_a, folder / "stage-a", start=start, stage=chosen.stage_a, loop=loop, look=look
         ).memory
     if start is None or chosen.stage_b is None:
         return start
     assert data_b is not None, "a variant with a second stage needs its data"
-    policy = MemoryPolicy(backbone, chosen.memory)
+    loop = loop_b()
+    policy = _fresh(backbone, chosen.memory, loop.seed)
     return train_stage_b(
-        policy, data_b, folder / "stage-b", start=start, stage=chosen.stage_b, loop=loop_b(), look=look
+        policy, data_b, folder / "stage-b", start=start, stage=chosen.stage_b, loop=loop, look=look
     ).memory
+
+
+def _fresh(backbone: Backbone, config: MemoryConfig, seed: int) -> MemoryPolicy:
+    """An untrained memory, equal for equal seeds."""
+    torch.manual_seed(derive_seed(seed, "fresh memory"))
+    return MemoryPolicy(backbone, config)
