@@ -4,7 +4,7 @@ the history that has left the prompt. Prompts and items are made as an agent mak
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
@@ -170,9 +170,7 @@ class TrajectoryDecisions:
         made = TrainingItem(item_id=name, role=item.role, prompt=self.words.serialise(item, source.screenshots))
         if self.lessons is None or not self.is_taught(item):
             return made
-        return TrainingItem(
-            item_id=name, role=item.role, prompt=made.prompt, lesson=self.lessons.read(made.digest, name=name)
-        )
+        return replace(made, lesson=self.lessons.read(made.digest, name=name))
 
     def is_taught(self, item: EvidenceItem) -> bool:
         """Whether the teacher speaks about an item: a growing chunk is left until it is full."""
