@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from focusmem.lab.fast_vision import see_all
-from focusmem.lab.policy import new_policy, train_tokenizer
-from focusmem.lab.scene import VIEW_HEIGHT, VIEW_WIDTH
-from focusmem.lab.world import World
+from focusmem.lab.policy.fast_vision import see_all
+from focusmem.lab.policy.policy import new_policy, train_tokenizer
+from focusmem.lab.world.scene import VIEW_HEIGHT, VIEW_WIDTH
+from focusmem.lab.world.world import World
 from focusmem.model.backbone import Backbone, VisionFeatures
 from focusmem.model.compressor import CompressorConfig
 from focusmem.model.config import MemoryConfig

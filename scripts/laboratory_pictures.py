@@ -6,11 +6,11 @@ from pathlib import Path
 from PIL import Image, ImageDraw
 
 from focusmem.browser.chromium import ChromiumBrowser
-from focusmem.lab.scene import VIEW_HEIGHT, VIEW_WIDTH, Font, loaded_font
-from focusmem.lab.server import LAB_LIMITS, LabServer
-from focusmem.lab.session import PageSession
-from focusmem.lab.site import Site
-from focusmem.lab.world import World
+from focusmem.lab.world.scene import VIEW_HEIGHT, VIEW_WIDTH, Font, loaded_font
+from focusmem.lab.world.server import LAB_LIMITS, LabServer
+from focusmem.lab.world.session import PageSession
+from focusmem.lab.world.site import Site
+from focusmem.lab.world.world import World
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 GAP, CAPTION = 18, 24

@@ -37,18 +37,18 @@ import torch
 
 from focusmem.errors import TrainingError
 from focusmem.files import write_whole
-from focusmem.lab.policy import load_policy
+from focusmem.lab.memory.decisions import LabDecisionsConfig
+from focusmem.lab.memory.experiment import train_on_stream
+from focusmem.lab.memory.gate import teach_gate
+from focusmem.lab.memory.memory_drills import Drills
+from focusmem.lab.memory.split_bank import SplitBank
+from focusmem.lab.memory.stream import COURSE, StreamConfig
+from focusmem.lab.memory.variants import LabTraining
+from focusmem.lab.policy.policy import load_policy
 from focusmem.lab.shipped import Weights
-from focusmem.lab.split_bank import SplitBank
-from focusmem.lab.world import World
+from focusmem.lab.world.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
-from focusmem.recipes.lab_decisions import LabDecisionsConfig
-from focusmem.recipes.lab_experiment import train_on_stream
-from focusmem.recipes.lab_gate import teach_gate
-from focusmem.recipes.lab_memory import LabTraining
-from focusmem.recipes.lab_memory_drills import Drills
-from focusmem.recipes.lab_stream import COURSE, StreamConfig
 from focusmem.training.config import LoopConfig
 
 _POLL_S = 0.5

@@ -8,10 +8,10 @@ from banks import make_many
 from factories import make_screenshot
 from focusmem.bank import Bank
 from focusmem.bank.embedder import QwenEmbedder
-from focusmem.lab.raster_browser import RasterBrowser
-from focusmem.lab.rollout import iter_tasks
-from focusmem.lab.tasks import judge
-from focusmem.lab.world import World
+from focusmem.lab.world.raster_browser import RasterBrowser
+from focusmem.lab.world.rollout import iter_tasks
+from focusmem.lab.world.tasks import judge
+from focusmem.lab.world.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.schemas import parse_action

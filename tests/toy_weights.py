@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from focusmem.lab.embedder import EmbedderTrainingConfig, load_embedder, train_embedder
-from focusmem.lab.expert_bank import write_expert_bank
-from focusmem.lab.policy import new_policy, train_tokenizer
-from focusmem.lab.world import World
+from focusmem.lab.memory.embedder import EmbedderTrainingConfig, load_embedder, train_embedder
+from focusmem.lab.memory.expert_bank import write_expert_bank
+from focusmem.lab.policy.policy import new_policy, train_tokenizer
+from focusmem.lab.world.world import World
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.compressor import CompressorConfig
 from focusmem.model.config import MemoryConfig

@@ -12,7 +12,7 @@ from focusmem.agent.prompt import PromptBuilder, RecentEvent
 from focusmem.bank import Bank, Query
 from focusmem.errors import BackboneError, CheckpointError, ConfigError, PolicyError, RecordError, StorageError
 from focusmem.evidence import Serialiser
-from focusmem.lab.texts import PROMPTS
+from focusmem.lab.policy.texts import PROMPTS
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.generation import GenerationConfig

@@ -3,7 +3,7 @@ import pytest
 from factories import make_screenshot
 from focusmem.agent.prompt import PromptBuilder, RecentEvent
 from focusmem.errors import StorageError
-from focusmem.lab.texts import PROMPTS
+from focusmem.lab.policy.texts import PROMPTS
 from focusmem.schemas import ACTION_NAMES, Screenshot
 
 

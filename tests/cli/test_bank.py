@@ -12,8 +12,8 @@ from focusmem.cli.main import app
 from focusmem.cli.settings import config_from
 from focusmem.errors import UserError
 from focusmem.evidence import Serialiser
+from focusmem.lab.policy.texts import PROMPTS
 from focusmem.lab.shipped import Weights
-from focusmem.lab.texts import PROMPTS
 from focusmem.model.evidence_cache import CacheConfig, EvidenceCache
 from focusmem.schemas import EvidenceItem, save_trajectory
 from toys import make_policy

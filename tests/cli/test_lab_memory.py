@@ -12,8 +12,8 @@ from focusmem.errors import ConfigError, StorageError
 from focusmem.evaluation.metrics import figures
 from focusmem.lab import evaluate as lab_evaluate
 from focusmem.lab import shipped
-from focusmem.lab.policy import new_policy, train_tokenizer
-from focusmem.lab.world import World
+from focusmem.lab.policy.policy import new_policy, train_tokenizer
+from focusmem.lab.world.world import World
 from focusmem.recipes import lab_evaluation
 
 
@@ -84,7 +84,7 @@ def test_only_a_run_that_is_there_is_resumed(tmp_path):
 @pytest.mark.parametrize("verb", ["evaluate", "train"])
 def test_a_damaged_memory_is_named_before_a_bank_is_made(tmp_path, monkeypatch, verb):
     monkeypatch.setattr("focusmem.recipes.lab_evaluation.LabRecall.build", None)
-    monkeypatch.setattr("focusmem.recipes.lab_experiment.SplitBank", None)
+    monkeypatch.setattr("focusmem.lab.memory.experiment.SplitBank", None)
     words = {"evaluate": ("--memory", "full", "--checkpoint"), "train": ("full", "--device", "cpu", "--start")}
     result = run(verb, *words[verb], str(tmp_path / "nowhere"), "--out", str(tmp_path / "run"))
     assert isinstance(result.exception, StorageError)

@@ -17,10 +17,10 @@ from evaluation.minds import SolverMind
 from focusmem.evaluation.metrics import summarise
 from focusmem.evaluation.run_store import RunStore
 from focusmem.evaluation.runner import Runner, RunnerConfig
-from focusmem.lab.browsers import lab_browsers
-from focusmem.lab.rollout import iter_tasks
-from focusmem.lab.tasks import judge
-from focusmem.lab.world import World
+from focusmem.lab.world.browsers import lab_browsers
+from focusmem.lab.world.rollout import iter_tasks
+from focusmem.lab.world.tasks import judge
+from focusmem.lab.world.world import World
 from focusmem.schemas import Environment, Run
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from focusmem.agent.live_episode import LiveEpisode
 from focusmem.agent.mind import Reply, Seen
-from focusmem.lab.solvers import Solver, View
-from focusmem.lab.tasks import task_of
-from focusmem.lab.world import World
+from focusmem.lab.world.solvers import Solver, View
+from focusmem.lab.world.tasks import task_of
+from focusmem.lab.world.world import World
 from focusmem.schemas import Observation, Task, action_to_json, make_action
 
 Line = str | Callable[[LiveEpisode, Observation], str]

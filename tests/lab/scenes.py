@@ -2,7 +2,7 @@
 
 from urllib.parse import parse_qs, urlsplit
 
-from focusmem.lab.scene import VIEW_WIDTH, Box, Control, Drawn, Font, Rectangle, Scene, Shape, Word
+from focusmem.lab.world.scene import VIEW_WIDTH, Box, Control, Drawn, Font, Rectangle, Scene, Shape, Word
 
 INK, PAPER, BLUE, WHITE = (24, 24, 32), (250, 248, 242), (30, 70, 160), (255, 255, 255)
 HOSTILE = """</title></style></script><script>document.title="owned"</script><img src=x onerror=alert(1)>"'&{text}"""

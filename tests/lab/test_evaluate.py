@@ -16,19 +16,19 @@ from focusmem.bank.embedder import QwenEmbedder
 from focusmem.errors import ConfigError, WorldError
 from focusmem.evaluation.run_store import run_name
 from focusmem.files import is_safe_name
-from focusmem.lab.answers import experience
-from focusmem.lab.corpus import Corpus
-from focusmem.lab.embedder import READING
 from focusmem.lab.evaluate import EvaluateConfig, Evaluation, evaluate, summarise
+from focusmem.lab.memory.embedder import READING
+from focusmem.lab.memory.recall import LabBank, LabRecall
 from focusmem.lab.minds import Asking, find
-from focusmem.lab.policy import load_policy, new_policy, train_tokenizer
-from focusmem.lab.raster_browser import RasterBrowser
-from focusmem.lab.recall import LabBank, LabRecall
-from focusmem.lab.rollout import iter_tasks, roll_out, screenshot_of
-from focusmem.lab.solvers import Solver
-from focusmem.lab.tasks import make_task, site_names, task_of
-from focusmem.lab.texts import Texts
-from focusmem.lab.world import World
+from focusmem.lab.policy.corpus import Corpus
+from focusmem.lab.policy.policy import load_policy, new_policy, train_tokenizer
+from focusmem.lab.policy.texts import Texts
+from focusmem.lab.world.answers import experience
+from focusmem.lab.world.raster_browser import RasterBrowser
+from focusmem.lab.world.rollout import iter_tasks, roll_out, screenshot_of
+from focusmem.lab.world.solvers import Solver
+from focusmem.lab.world.tasks import make_task, site_names, task_of
+from focusmem.lab.world.world import World
 from focusmem.model.compressor import CompressorConfig
 from focusmem.model.config import MemoryConfig
 from focusmem.model.lora import LoraConfig
@@ -83,7 +83,7 @@ class Scripted:
 
 
 def run_scripted(policy, config, folder, *, stop_after=None):
-    from focusmem.lab.rollout import iter_tasks
+    from focusmem.lab.world.rollout import iter_tasks
 
     evaluation = Evaluation(policy, config, folder)
     scripted = Scripted(evaluation)
@@ -148,7 +148,7 @@ def test_a_run_of_earlier_times_lacks_settings_and_can_be_gone_on_with(policy, t
 
 
 def test_the_demonstration_is_of_the_same_site_and_tells_what_is_needed(policy, tmp_path):
-    from focusmem.lab.rollout import iter_tasks
+    from focusmem.lab.world.rollout import iter_tasks
 
     evaluation = Evaluation(policy, small(memory="replay"), tmp_path)
     drawn = iter_tasks(evaluation.world, "e", "evaluation", 1)

@@ -5,11 +5,11 @@ import copy
 import pytest
 import torch
 
-from focusmem.lab.corpus import Corpus
-from focusmem.lab.muon import StackedMuon
-from focusmem.lab.policy import new_policy, train_tokenizer
-from focusmem.lab.pretrain import batch_logits
-from focusmem.lab.world import World
+from focusmem.lab.policy.corpus import Corpus
+from focusmem.lab.policy.muon import StackedMuon
+from focusmem.lab.policy.policy import new_policy, train_tokenizer
+from focusmem.lab.policy.pretrain import batch_logits
+from focusmem.lab.world.world import World
 from focusmem.model.packed_text import Borders, attend_packed
 
 pytestmark = [

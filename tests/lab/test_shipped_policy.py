@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from focusmem.lab.embedder import load_embedder, moment_of
-from focusmem.lab.examination import ExaminationConfig, examine
-from focusmem.lab.policy import load_policy
-from focusmem.lab.recall import LabBank, LabRecall
-from focusmem.lab.rollout import screenshot_of, sensible_rollout
+from focusmem.lab.memory.embedder import load_embedder, moment_of
+from focusmem.lab.memory.recall import LabBank, LabRecall
+from focusmem.lab.policy.examination import ExaminationConfig, examine
+from focusmem.lab.policy.policy import load_policy
 from focusmem.lab.shipped import SHIPPED, Weights
-from focusmem.lab.tasks import make_task
-from focusmem.lab.world import World
+from focusmem.lab.world.rollout import screenshot_of, sensible_rollout
+from focusmem.lab.world.tasks import make_task
+from focusmem.lab.world.world import World
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from focusmem.lab.scene import VIEW_HEIGHT, VIEW_WIDTH
-from focusmem.lab.server import LAB_LIMITS, LabServer
-from focusmem.lab.session import PageSession
+from focusmem.lab.world.scene import VIEW_HEIGHT, VIEW_WIDTH
+from focusmem.lab.world.server import LAB_LIMITS, LabServer
+from focusmem.lab.world.session import PageSession
 from focusmem.schemas import make_action
 from lab.scenes import HOSTILE, ToyPages
 

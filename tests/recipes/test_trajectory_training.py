@@ -10,13 +10,13 @@ from focusmem import Memory
 from focusmem.agent.memory import AgentMemory, Situation
 from focusmem.bank import Bank, Query
 from focusmem.bank.embedder import Moment
+from focusmem.data.decisions import DecisionsConfig, TrajectoryDecisions
+from focusmem.data.preparation import OwnData, load_prepared, prepare
 from focusmem.errors import ConfigError, StorageError
 from focusmem.evidence import Serialiser
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.policy import MemoryPolicy
-from focusmem.recipes.trajectory_decisions import DecisionsConfig, TrajectoryDecisions
-from focusmem.recipes.trajectory_preparation import OwnData, load_prepared, prepare
 from focusmem.recipes.trajectory_training import PAPER, OwnTraining, train_on_trajectories
 from focusmem.schemas import Task, action_to_json, make_action, save_trajectory
 from focusmem.training.config import LoopConfig

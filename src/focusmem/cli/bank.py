@@ -271,9 +271,9 @@ def load_embedder(source: str, settings: list[str] | None, device: str) -> "Qwen
     """What `--embedder` names."""
     from focusmem.bank.embedder import EmbedderConfig, QwenEmbedder
     from focusmem.cli.settings import config_from
-    from focusmem.lab.embedder import is_update
-    from focusmem.lab.embedder import load_embedder as load_update
-    from focusmem.lab.policy import load_policy
+    from focusmem.lab.memory.embedder import is_update
+    from focusmem.lab.memory.embedder import load_embedder as load_update
+    from focusmem.lab.policy.policy import load_policy
     from focusmem.lab.shipped import Weights
     from focusmem.model.devices import usable_device
 
@@ -299,7 +299,7 @@ def _forgetter(cache: Path, prompts: Path | None) -> Any:
     What is kept is named by all that was read, so that the words must be known to find it.
     """
     from focusmem.evidence import Serialiser
-    from focusmem.lab.texts import Texts
+    from focusmem.lab.policy.texts import Texts
     from focusmem.model.evidence_cache import forget_on_disk
     from focusmem.schemas import EvidenceItem
 

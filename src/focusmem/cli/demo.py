@@ -40,9 +40,9 @@ def demo(
     from focusmem.cli.command_line import command_line
     from focusmem.cli.demo_view import DemoView
     from focusmem.cli.output import print_json, printable
+    from focusmem.lab.demo.demo import METHODS, DemoConfig, demonstrate
+    from focusmem.lab.demo.story import stories, told
     from focusmem.lab.shipped import Weights
-    from focusmem.recipes.lab_demo import METHODS, DemoConfig, demonstrate
-    from focusmem.recipes.lab_demo_story import stories, told
 
     started = time.monotonic()
     config = DemoConfig(seed=seed, num_tasks=tasks, browser=browser)  # type: ignore[arg-type]

@@ -11,9 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from focusmem.cli.output import printable
-from focusmem.lab.browsers import BrowserKind
-from focusmem.recipes.lab_demo import LABELS, METHODS, Audience, Lane
-from focusmem.recipes.lab_demo_story import OUTCOMES, counted, in_words
+from focusmem.lab.demo.demo import LABELS, METHODS, Audience, Lane
+from focusmem.lab.demo.story import OUTCOMES, counted, in_words
+from focusmem.lab.world.browsers import BrowserKind
 
 _COLOURS = {"success": "green", "failure": "red", "error": "magenta", "not_judged": "yellow"}
 

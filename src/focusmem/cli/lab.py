@@ -11,7 +11,7 @@ from focusmem.cli.command_line import command_line
 from focusmem.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from focusmem.lab.solving import Solved
+    from focusmem.lab.world.solving import Solved
     from focusmem.model.backbone import Backbone
 
 app = typer.Typer(no_args_is_help=True)
@@ -39,8 +39,8 @@ def serve(
     """
     import webbrowser
 
-    from focusmem.lab.server import LabServer
-    from focusmem.lab.world import World
+    from focusmem.lab.world.server import LabServer
+    from focusmem.lab.world.world import World
 
     with LabServer(World(seed), port) as server:
         typer.echo(f"The laboratory is at {server.url} (Ctrl-C stops it).")
@@ -65,9 +65,9 @@ def solve(
     """
     from itertools import islice
 
-    from focusmem.lab import solving
-    from focusmem.lab.rollout import iter_tasks
-    from focusmem.lab.world import World
+    from focusmem.lab.world import solving
+    from focusmem.lab.world.rollout import iter_tasks
+    from focusmem.lab.world.world import World
 
     world = World(world_seed)
     drawn = list(islice(iter_tasks(world, "e", "evaluation", seed), tasks))
@@ -122,8 +122,8 @@ def pretrain(
 
     A laptop-sized trial: focusmem lab pretrain --out runs/trial --device cpu --minutes 1 --tokens 4000 --workers 1
     """
-    from focusmem.lab.pretrain import PretrainConfig
-    from focusmem.lab.pretrain import pretrain as run
+    from focusmem.lab.policy.pretrain import PretrainConfig
+    from focusmem.lab.policy.pretrain import pretrain as run
 
     config = PretrainConfig(
         minutes=minutes,
@@ -258,8 +258,8 @@ def examine(
 
     Ask a policy for single skills on sites it has never seen: read a value, describe a record, answer about it.
     """
-    from focusmem.lab.examination import ExaminationConfig
-    from focusmem.lab.examination import examine as run
+    from focusmem.lab.policy.examination import ExaminationConfig
+    from focusmem.lab.policy.examination import examine as run
 
     config = ExaminationConfig(num_values=values, num_records=records, seed=seed, batch_size=batch)
     results = run(load_policy(policy, device), config)
@@ -275,7 +275,7 @@ def examine(
 
 def load_policy(folder: Path | None, device: str) -> "Backbone":
     """The policy in a folder, or the shipped one."""
-    from focusmem.lab.policy import load_policy as load
+    from focusmem.lab.policy.policy import load_policy as load
     from focusmem.lab.shipped import Weights
 
     return load(Weights().policy if folder is None else folder, device)

@@ -10,7 +10,7 @@ from focusmem.cli.lab import PolicyOption, app, load_policy
 from focusmem.cli.output import print_json
 
 if TYPE_CHECKING:
-    from focusmem.recipes.lab_experiment import ExperimentConfig
+    from focusmem.lab.memory.experiment import ExperimentConfig
 
 __all__ = ["app"]
 
@@ -41,10 +41,10 @@ def embedder(
     """
     from itertools import islice
 
-    from focusmem.lab.embedder import EmbedderTrainingConfig, load_embedder, train_embedder
-    from focusmem.lab.recall import LabBank, LabRecall, recall_rate
-    from focusmem.lab.rollout import iter_tasks
-    from focusmem.lab.world import World
+    from focusmem.lab.memory.embedder import EmbedderTrainingConfig, load_embedder, train_embedder
+    from focusmem.lab.memory.recall import LabBank, LabRecall, recall_rate
+    from focusmem.lab.world.rollout import iter_tasks
+    from focusmem.lab.world.world import World
 
     backbone = load_policy(policy, device)
     train_embedder(backbone, EmbedderTrainingConfig(num_steps=steps, num_pairs=pairs, num_workers=workers), out)
@@ -79,10 +79,10 @@ def bank(
     Fill a bank with the experts' trajectories of the first evaluation sites, as the shipped one is made.
     """
     from focusmem.errors import ConfigError
-    from focusmem.lab.embedder import load_embedder
-    from focusmem.lab.expert_bank import write_expert_bank
+    from focusmem.lab.memory.embedder import load_embedder
+    from focusmem.lab.memory.expert_bank import write_expert_bank
     from focusmem.lab.shipped import Weights
-    from focusmem.lab.world import World
+    from focusmem.lab.world.world import World
 
     if policy is not None and embedder is None:
         raise ConfigError("The shipped embedder belongs to the shipped policy; give this policy's own with --embedder.")
@@ -120,7 +120,7 @@ def prepare(
 
     Work out what memory training needs and no trained weight changes: what retrieval finds, and what the teacher says.
     """
-    from focusmem.recipes.lab_experiment import prepare as run
+    from focusmem.lab.memory.experiment import prepare as run
 
     backbone = load_policy(policy, device)
     run(backbone, embedder, _experiment(trajectories), out, has_lessons=lessons, num_workers=workers)
@@ -197,12 +197,12 @@ def train(
     """
     from dataclasses import replace
 
-    from focusmem.recipes.lab_decisions import LabDecisionsConfig
-    from focusmem.recipes.lab_experiment import train as train_on_prepared
-    from focusmem.recipes.lab_experiment import train_on_stream
-    from focusmem.recipes.lab_memory import LabTraining
-    from focusmem.recipes.lab_memory_drills import Drills
-    from focusmem.recipes.lab_stream import COURSE, StreamConfig
+    from focusmem.lab.memory.decisions import LabDecisionsConfig
+    from focusmem.lab.memory.experiment import train as train_on_prepared
+    from focusmem.lab.memory.experiment import train_on_stream
+    from focusmem.lab.memory.memory_drills import Drills
+    from focusmem.lab.memory.stream import COURSE, StreamConfig
+    from focusmem.lab.memory.variants import LabTraining
     from focusmem.training.config import LoopConfig
     from focusmem.training.processes import own_device
 
@@ -281,7 +281,7 @@ def gate(
 
     Measure how well right blocks are told from misleading ones on sites never trained on, and choose the threshold.
     """
-    from focusmem.recipes.lab_gate import measure_gate
+    from focusmem.lab.memory.gate import measure_gate
 
     figures = measure_gate(
         load_policy(policy, device),
@@ -328,7 +328,7 @@ def benefit(
 
     A laptop-sized trial: add --device cpu --episodes 4 --workers 0
     """
-    from focusmem.recipes.lab_benefit import measure_benefit
+    from focusmem.lab.memory.benefit import measure_benefit
 
     figures = measure_benefit(
         load_policy(policy, device), checkpoint, memory, split=split, num_episodes=episodes, num_workers=workers
@@ -348,8 +348,8 @@ def benefit(
 
 
 def _experiment(num_trajectories: int) -> "ExperimentConfig":
-    from focusmem.recipes.lab_decisions import LabDecisionsConfig
-    from focusmem.recipes.lab_experiment import ExperimentConfig
+    from focusmem.lab.memory.decisions import LabDecisionsConfig
+    from focusmem.lab.memory.experiment import ExperimentConfig
     from focusmem.training.trajectory_batches import BatchingConfig
 
     decisions = LabDecisionsConfig(num_trajectories=num_trajectories, num_sites=_PREPARED_SITES)

@@ -11,8 +11,8 @@ from focusmem.cli.bank import EmbedderName, load_embedder
 from focusmem.cli.output import print_json, printable
 
 if TYPE_CHECKING:
+    from focusmem.data.preparation import Prepared
     from focusmem.model.backbone import Backbone
-    from focusmem.recipes.trajectory_preparation import Prepared
     from focusmem.schemas import Task
 
 _LAB = "lab"
@@ -82,11 +82,11 @@ def train(
     """
     from dataclasses import replace
 
-    from focusmem.lab.texts import PROMPTS as LAB_PROMPTS
+    from focusmem.data.decisions import DecisionsConfig, Words
+    from focusmem.data.preparation import OwnData, load_prepared, prepare
+    from focusmem.lab.policy.texts import PROMPTS as LAB_PROMPTS
     from focusmem.model.compressor import CompressorConfig
     from focusmem.model.config import MemoryConfig
-    from focusmem.recipes.trajectory_decisions import DecisionsConfig, Words
-    from focusmem.recipes.trajectory_preparation import OwnData, load_prepared, prepare
     from focusmem.recipes.trajectory_training import OwnTraining, paper_variant, train_on_trajectories
     from focusmem.schemas import find_trajectories
     from focusmem.training.config import LoopConfig
@@ -160,7 +160,7 @@ def train(
 
 
 def _policy(source: str, device: str) -> "Backbone":
-    from focusmem.lab.policy import load_policy
+    from focusmem.lab.policy.policy import load_policy
     from focusmem.lab.shipped import Weights
     from focusmem.model.backbone import Backbone
     from focusmem.model.devices import fast_dtype, usable_device

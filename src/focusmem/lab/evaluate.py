@@ -28,12 +28,12 @@ from focusmem.errors import ConfigError, StorageError
 from focusmem.evaluation import metrics
 from focusmem.evaluation.run_store import RunStore, run_name
 from focusmem.evaluation.runner import Runner, RunnerConfig
-from focusmem.lab.browsers import BrowserKind, lab_browsers
+from focusmem.lab.memory.recall import Retrieval
 from focusmem.lab.minds import Asking, LatentMind, RawMind
-from focusmem.lab.recall import Retrieval
-from focusmem.lab.rollout import iter_tasks
-from focusmem.lab.tasks import LabTask, judge, site_names
-from focusmem.lab.world import World
+from focusmem.lab.world.browsers import BrowserKind, lab_browsers
+from focusmem.lab.world.rollout import iter_tasks
+from focusmem.lab.world.tasks import LabTask, judge, site_names
+from focusmem.lab.world.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.progress import Progress
 from focusmem.schemas import Run, Task, save_trajectory

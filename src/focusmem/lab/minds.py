@@ -17,14 +17,14 @@ from focusmem.agent.mind import Reply, Seen
 from focusmem.agent.prompt import NUM_RECENT, recent_events
 from focusmem.bank.embedder import Moment
 from focusmem.evidence import episodic_items, working_items
-from focusmem.lab.answers import experience, notes
-from focusmem.lab.experts import as_trajectory
-from focusmem.lab.recall import Retrieval
-from focusmem.lab.rollout import Rollout, roll_out, screenshot_of
-from focusmem.lab.solvers import Solver
-from focusmem.lab.tasks import KINDS, LabTask, make_task, task_of
-from focusmem.lab.texts import Texts
-from focusmem.lab.world import World
+from focusmem.lab.memory.recall import Retrieval
+from focusmem.lab.policy.texts import Texts
+from focusmem.lab.world.answers import experience, notes
+from focusmem.lab.world.experts import as_trajectory
+from focusmem.lab.world.rollout import Rollout, roll_out, screenshot_of
+from focusmem.lab.world.solvers import Solver
+from focusmem.lab.world.tasks import KINDS, LabTask, make_task, task_of
+from focusmem.lab.world.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.model.front import ReadFront
 from focusmem.model.generation import GenerationConfig, generate

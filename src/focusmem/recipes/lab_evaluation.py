@@ -21,19 +21,19 @@ from focusmem.bank.embedder import Embedder
 from focusmem.errors import ConfigError, FocusmemError
 from focusmem.evaluation.run_store import RunStore
 from focusmem.files import cache_folder
-from focusmem.lab.embedder import load_embedder
 from focusmem.lab.evaluate import EvaluateConfig, Evaluation, MemoryKind, summarise
-from focusmem.lab.experts import expert_rollouts
-from focusmem.lab.policy import load_policy
-from focusmem.lab.recall import LabBank, LabRecall, Retrieval
-from focusmem.lab.rollout import Rollout
+from focusmem.lab.memory.embedder import load_embedder
+from focusmem.lab.memory.recall import LabBank, LabRecall, Retrieval
+from focusmem.lab.memory.variants import VARIANTS, agent_memory
+from focusmem.lab.policy.policy import load_policy
 from focusmem.lab.shipped import SHIPPED_MEMORIES, Weights
-from focusmem.lab.tasks import LabTask
-from focusmem.lab.world import World
+from focusmem.lab.world.experts import expert_rollouts
+from focusmem.lab.world.rollout import Rollout
+from focusmem.lab.world.tasks import LabTask
+from focusmem.lab.world.world import World
 from focusmem.progress import Progress
-from focusmem.recipes.lab_memory import VARIANTS, agent_memory
-from focusmem.recipes.worker_processes import worker_processes
 from focusmem.schemas import Task
+from focusmem.worker_processes import worker_processes
 
 _LOOK_S = 0.5
 
@@ -83,7 +83,7 @@ class BankChoice:
     def recall(self, embedder: Embedder, world_seed: int, known: "KnownBank | None" = None) -> Retrieval:
         if self.folder is not None:
             from focusmem.bank.store import Bank
-            from focusmem.lab.bank_recall import BankRecall
+            from focusmem.lab.memory.bank_recall import BankRecall
 
             return BankRecall(Bank.open(self.folder), embedder)
         if known is not None:

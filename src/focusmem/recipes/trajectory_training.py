@@ -6,17 +6,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from focusmem.bank.folder import BankFolder
-from focusmem.errors import ConfigError
-from focusmem.model.backbone import Backbone
-from focusmem.model.checkpoint import Checkpoint
-from focusmem.model.config import MemoryConfig
-from focusmem.recipes.trajectory_decisions import (
+from focusmem.data.decisions import (
     DecisionsConfig,
     FoundForTrajectory,
     TrajectoryDecisions,
 )
-from focusmem.recipes.trajectory_preparation import OwnData, Prepared
-from focusmem.recipes.variants import Variant, ablation, train_stages
+from focusmem.data.preparation import OwnData, Prepared
+from focusmem.errors import ConfigError
+from focusmem.model.backbone import Backbone
+from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.config import MemoryConfig
 from focusmem.training.config import LoopConfig
 from focusmem.training.processes import join_team
 from focusmem.training.stage_a import LEARNING_RATE as RATE_OF_STAGE_A
@@ -25,6 +24,7 @@ from focusmem.training.stage_b import LEARNING_RATE as RATE_OF_STAGE_B
 from focusmem.training.stage_b import StageBConfig
 from focusmem.training.threshold import action_sweeps, choose_by_actions, write_threshold
 from focusmem.training.trajectory_batches import BatchingConfig, TrajectoryBatches
+from focusmem.training.variants import Variant, ablation, train_stages
 
 _log = logging.getLogger(__name__)
 

@@ -1,0 +1,187 @@
+"""What happened in a demonstration, task by task: read back from its two runs, and told in plain words."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from focusmem.evaluation.run_store import RunStore
+from focusmem.lab.demo.demo import LABELS, METHODS, WITH, WITHOUT, Shown
+from focusmem.lab.world.tasks import LabTask
+from focusmem.reports.page_data import first_divergence, seen_and_done
+from focusmem.schemas import Episode, Outcome, Step, load_trajectory
+from focusmem.schemas.action import AnyAction
+
+OUTCOMES: dict[Outcome, str] = {
+    "success": "solved",
+    "failure": "not solved",
+    "error": "broken off",
+    "not_judged": "not judged",
+}
+_NUM_QUOTED = 60
+"""Characters of a reply that are enough to tell it from another."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    outcome: Outcome
+    answer: str | None
+    num_steps: int
+    seconds: float
+    error: str | None
+
+
+@dataclass(frozen=True)
+class Brought:
+    """A trajectory that memory brought, over all steps of an episode."""
+
+    trajectory_id: str
+    instruction: str
+    is_same_site: bool
+    num_offered: int
+    """Steps at which it was among those found."""
+    num_accepted: int
+    """Steps at which the gate let it in."""
+
+
+@dataclass(frozen=True)
+class Parting:
+    """Where two attempts did different things for the first time."""
+
+    step: int
+    """From one."""
+    actions: dict[str, str | None]
+    """In words, by method; None where an attempt had ended."""
+
+
+@dataclass(frozen=True)
+class TaskStory:
+    number: int
+    task_id: str
+    site: str
+    kind: str
+    instruction: str
+    right_answer: str
+    outcomes: dict[str, Outcome]
+    """By method."""
+    attempts: dict[str, Attempt]
+    brought: tuple[Brought, ...]
+    """The most often found first."""
+    parting: Parting | None
+    """None where both did the same from beginning to end, be it nothing at all."""
+
+
+def stories(shown: Shown) -> list[TaskStory]:
+    return [_story(number, task, shown.folder) for number, task in enumerate(shown.tasks, start=1)]
+
+
+def _story(number: int, lab_task: LabTask, folder: Path) -> TaskStory:
+    task = lab_task.task
+    stores = {method: RunStore(folder / method) for method in METHODS}
+    episodes = {method: store.episodes([task.task_id])[0] for method, store in stores.items()}
+    steps = {method: _steps(store.place(task.task_id) / "trajectory") for method, store in stores.items()}
+    return TaskStory(
+        number=number,
+        task_id=task.task_id,
+        site=task.site,
+        kind=lab_task.kind,
+        instruction=task.instruction,
+        right_answer=task.answer or "",
+        outcomes={method: one.outcome for method, one in episodes.items()},
+        attempts={
+            method: Attempt(one.outcome, one.answer, len(one.notes), round(one.seconds, 2), one.error)
+            for method, one in episodes.items()
+        },
+        brought=_brought(episodes[WITH], folder / WITH / "recalled"),
+        parting=_parting(steps),
+    )
+
+
+def _steps(folder: Path) -> tuple[Step, ...]:
+    """None at all where the world broke before the first."""
+    return load_trajectory(folder).trajectory.steps if folder.exists() else ()
+
+
+def _brought(episode: Episode, recalled: Path) -> tuple[Brought, ...]:
+    fates: dict[str, list[bool]] = {}
+    for notes in episode.notes:
+        for item in notes.offered:
+            if item.trajectory_id is not None:
+                fates.setdefault(item.trajectory_id, []).append(item.is_accepted)
+    found = []
+    for name, own in sorted(fates.items(), key=lambda pair: -len(pair[1])):
+        trajectory = load_trajectory(recalled / name).trajectory
+        is_same_site = trajectory.site == episode.task.site
+        found.append(Brought(name, trajectory.instruction, is_same_site, len(own), sum(own)))
+    return tuple(found)
+
+
+def _parting(steps: Mapping[str, Sequence[Step]]) -> Parting | None:
+    plain = ([{**seen_and_done(step), "reply": step.reply} for step in own] for own in steps.values())
+    place = first_divergence(*plain)
+    if place is None:
+        return None
+    actions = {method: _done(own[place]) if place < len(own) else None for method, own in steps.items()}
+    return Parting(place + 1, actions)
+
+
+def _done(step: Step) -> str:
+    """What could not be read is quoted, or two such replies would look alike."""
+    if step.action is not None or step.reply is None:
+        return in_words(step.action)
+    start = step.reply[:_NUM_QUOTED]
+    return f"wrote {start!r}{'...' if start != step.reply else ''}, which is no action"
+
+
+def in_words(action: AnyAction | None) -> str:
+    """An action for people; what could not be read is none."""
+    if action is None:
+        return "wrote something that is no action"
+    arguments = action.arguments.model_dump(exclude_none=True, exclude={"reasoning"})
+    told = " in ".join(repr(value) if name != "direction" else value for name, value in arguments.items())
+    return f"{action.name.replace('_', ' ')} {told}".strip()
+
+
+def counted(num: int, word: str) -> str:
+    return f"{num} {word}{'' if num == 1 else 's'}"
+
+
+def told(stories: Sequence[TaskStory]) -> Iterator[str]:
+    """The whole story, a line at a time."""
+    for story in stories:
+        yield f"Task {story.number} ({story.task_id}): {story.instruction}"
+        yield f"  The right answer: {story.right_answer}"
+        for method in METHODS:
+            yield f"  {LABELS[method]}: {_ending(story.attempts[method])}"
+        yield f"  {_where_they_part(story)}"
+        yield from _what_came(story.brought)
+        yield ""
+    solved = {method: sum(story.outcomes[method] == "success" for story in stories) for method in METHODS}
+    yield (
+        f"Solved without memory: {solved[WITHOUT]} of {len(stories)}; with memory: {solved[WITH]} of {len(stories)}. "
+        "So few tasks show how it works, not how well."
+    )
+
+
+def _ending(attempt: Attempt) -> str:
+    steps = counted(attempt.num_steps, "step")
+    if attempt.error is not None:
+        return f"{OUTCOMES[attempt.outcome]} after {steps}: {attempt.error}"
+    answer = "without an answer" if attempt.answer is None else f"with the answer {attempt.answer!r}"
+    return f"{OUTCOMES[attempt.outcome]}, after {steps}, {answer}"
+
+
+def _where_they_part(story: TaskStory) -> str:
+    parting = story.parting
+    if parting is None:
+        has_steps = any(attempt.num_steps for attempt in story.attempts.values())
+        return "Both did the same at every step." if has_steps else "Neither took a step."
+    without, with_memory = (parting.actions[method] or "(had ended)" for method in METHODS)
+    return f"They part at step {parting.step}. Without memory: {without}. With memory: {with_memory}."
+
+
+def _what_came(brought: Sequence[Brought]) -> Iterator[str]:
+    yield "  Memory brought these trajectories:" if brought else "  Memory brought no trajectory."
+    for one in brought:
+        site = "this site" if one.is_same_site else "another site"
+        steps = counted(one.num_offered, "step")
+        yield f"    {one.instruction!r} ({site}; the gate let it in at {one.num_accepted} of {steps})"

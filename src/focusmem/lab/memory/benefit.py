@@ -1,0 +1,106 @@
+"""What a memory is worth, decision by decision: how likely the expert's action is with it and without it.
+
+No episode is played, so it is far quicker than closed loop, and it tells apart what a memory could know from what it
+could not.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from focusmem.intervals import grouped_interval
+from focusmem.lab.memory.decisions import LabDecisions, LabDecisionsConfig, SiteFirst
+from focusmem.lab.memory.pictures import lab_look
+from focusmem.lab.memory.split_bank import SplitBank
+from focusmem.lab.memory.stream import LabStream, StreamConfig, useful_decisions
+from focusmem.lab.memory.variants import load_memory, variant
+from focusmem.lab.world.world import World
+from focusmem.model.backbone import Backbone
+from focusmem.model.policy import Memory, MemoryPolicy
+from focusmem.progress import Progress
+from focusmem.training.loader import prepared_batches
+from focusmem.training.pathway import EmbeddedShare, EncodedShare, embed, reply_nats, shared_blocks
+from focusmem.training.prepared import Needs, Prepared, Preparer
+from focusmem.training.stage_b import StageB
+from focusmem.training.variants import Variant
+
+_EPISODES_AT_ONCE = 4
+_MAX_TOKENS = 65_536
+_EVEN_CHANCE = 0.5
+
+
+@torch.no_grad()
+def measure_benefit(
+    policy: Backbone,
+    checkpoint: Path,
+    name: str,
+    *,
+    split: str = "v",
+    num_episodes: int = 60,
+    seed: int = 1,
+    num_workers: int = 0,
+    world_seed: int = 0,
+) -> dict[str, Any]:
+    """Minus the logarithm of the chance of each action, with the memory and without, on a split's sites.
+
+    Told apart are decisions that an item in front can help with and the others; see `useful_decisions`.
+    """
+    memory, chosen = load_memory(policy, checkpoint, name), variant(name)
+    world = World(world_seed)
+    bank = SplitBank(world, split)
+    num_batches = -(-num_episodes // _EPISODES_AT_ONCE)
+    config = LabDecisionsConfig(
+        split=split, num_trajectories=num_batches * _EPISODES_AT_ONCE, negative_share=0.0, seed=seed
+    )
+    source = LabDecisions(world, policy.chat, bank, SiteFirst(bank), config)
+    every = StreamConfig(num_episodes=_EPISODES_AT_ONCE, num_decisions=100, num_tries=1, num_batches=num_batches)
+    look = lab_look(policy)
+    found: dict[str, list[list[tuple[float, float]]]] = {"useful": [], "others": []}
+    batches = prepared_batches(
+        LabStream(source, every), Preparer(memory, Needs()), range(num_batches), num_workers=num_workers
+    )
+    with Progress("benefit", total=num_batches) as line:
+        for number, ([share], _) in enumerate(batches):
+            rows = embed(memory, share, look)
+            alone = reply_nats(policy, rows.decisions, max_tokens=_MAX_TOKENS)
+            injected = memory.inject(rows.decisions, _remembered(memory, chosen, share, rows))
+            helped = reply_nats(policy, injected, max_tokens=_MAX_TOKENS)
+            pairs = iter(zip(alone, helped, strict=True))
+            first = number * _EPISODES_AT_ONCE
+            for episode in range(first, first + _EPISODES_AT_ONCE):
+                useful = [(is_useful, next(pairs)) for is_useful in useful_decisions(source, episode)]
+                found["useful"].append([pair for is_useful, pair in useful if is_useful])
+                found["others"].append([pair for is_useful, pair in useful if not is_useful])
+            line.step()
+    return {"memory": name, "split": split, **{group: _summary(episodes) for group, episodes in found.items()}}
+
+
+def _remembered(memory: MemoryPolicy, chosen: Variant, share: Prepared, rows: EmbeddedShare) -> Memory | None:
+    """What stands in front of each decision, as when acting."""
+    if not rows.items:
+        return None
+    encoded = EncodedShare.of(memory, rows.items, max_tokens=_MAX_TOKENS)
+    if chosen.stage_b is not None:
+        return StageB(chosen.stage_b).remember(memory, share, rows, encoded)[0]
+    return shared_blocks(encoded.fixed_blocks(memory, share.roles), share.item_of_use, share.places)
+
+
+def _summary(episodes: Sequence[Sequence[tuple[float, float]]]) -> dict[str, Any]:
+    pairs = [pair for own in episodes for pair in own]
+    figures: dict[str, Any] = {"num_decisions": len(pairs)}
+    for place, way in enumerate(("alone", "with_memory")):
+        likely = [[_is_likely(pair[place]) for pair in own] for own in episodes if own]
+        figures[way] = {
+            "mean_nats": sum(pair[place] for pair in pairs) / len(pairs) if pairs else None,
+            "likely_rate": sum(map(sum, likely)) / len(pairs) if pairs else None,
+            "likely_interval": list(grouped_interval(likely)) if pairs else None,
+        }
+    return figures
+
+
+def _is_likely(nats: float) -> bool:
+    """Whether the action has more than an even chance, so that a greedy policy is sure to take it."""
+    return math.exp(-nats) > _EVEN_CHANCE

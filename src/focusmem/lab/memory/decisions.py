@@ -1,0 +1,310 @@
+"""What memory learns from in the laboratory: an expert's decisions, with what a memory would hold at each of them.
+
+Nothing is stored: prompts carry placeholders for screenshots, and a batch's pixels are drawn last, each picture once.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+from typing import Protocol
+
+import torch
+
+from focusmem.agent.prompt import NUM_RECENT
+from focusmem.bank.leakage import LeakageGuard
+from focusmem.errors import ConfigError
+from focusmem.evidence import CHUNK_EVENTS, episodic_items, working_items
+from focusmem.files import sha256_hex
+from focusmem.lab.memory.recall import LabBank
+from focusmem.lab.policy.corpus import Corpus
+from focusmem.lab.policy.drawing import all_pixels_of, made_side_by_side, placeholder
+from focusmem.lab.world.answers import QUESTIONS, answer_to
+from focusmem.lab.world.experts import as_trajectory
+from focusmem.lab.world.rollout import Rollout, RolloutStep, drawn_kind, sensible_rollout
+from focusmem.lab.world.tasks import NUM_SITES, Use, make_task
+from focusmem.lab.world.world import World
+from focusmem.model.chat import ChatTokenizer
+from focusmem.schemas import EvidenceItem, Screenshot, Step, Task, Trajectory, action_to_json
+from focusmem.seeds import derive_seed
+from focusmem.training.batch import Decision, ItemUse, Pixels, TrainingBatch, TrainingItem
+from focusmem.training.lessons import Description, FunctionalPair, Lesson, LessonStore
+from focusmem.training.questions import DESCRIBE, Questions
+from focusmem.training.trajectory_batches import TrajectoryBatches
+
+NUM_EPISODIC = 3
+_TRIES = 100
+
+
+class Shelf(Protocol):
+    """The trajectories that a memory may hold: a bank of a split, made beforehand or as it is needed."""
+
+    def rollout(self, place: int) -> Rollout: ...
+
+    def trajectory(self, place: int) -> Trajectory: ...
+
+    def places_of(self, site_id: str) -> Sequence[int]: ...
+
+    def any_place(self, rng: random.Random) -> int: ...
+
+
+class Recall(Protocol):
+    """Finds trajectories of a bank for a moment of an episode."""
+
+    def __call__(self, rollout: Rollout, at: int) -> Sequence[tuple[int, float]]:
+        """Places in the bank and scores, the best first."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabDecisionsConfig:
+    split: str = "m"
+    use: Use = "memory"
+    num_trajectories: int = 2000
+    """Expert episodes to learn from."""
+    num_sites: int | None = None
+    """Sites of the split that they are from, the first ones; None: all."""
+    negative_share: float = 0.5
+    """Of decisions, how many get a trajectory from elsewhere put in to mislead."""
+    has_working: bool = True
+    """Whether the expired history is there to be remembered."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.split not in NUM_SITES:
+            raise ConfigError(f"LabDecisionsConfig.split is '{self.split}'; choose one of {', '.join(NUM_SITES)}.")
+        if self.num_trajectories < 1:
+            raise ConfigError(f"LabDecisionsConfig.num_trajectories is {self.num_trajectories}; it must be at least 1.")
+        if self.num_sites is not None and not 1 <= self.num_sites <= NUM_SITES[self.split]:
+            most = NUM_SITES[self.split]
+            raise ConfigError(f"LabDecisionsConfig.num_sites is {self.num_sites}; the split has 1 to {most}.")
+        if not 0 <= self.negative_share <= 1:
+            raise ConfigError(f"LabDecisionsConfig.negative_share is {self.negative_share}; it must be in [0, 1].")
+
+
+class SiteFirst:
+    """A stand-in for a good retriever: trajectories of the same site in an order of chance, then of any other. Like
+    any retriever, it leaves out those that would give the task away."""
+
+    def __init__(self, bank: Shelf, *, seed: int = 0) -> None:
+        self.bank, self.seed, self.guard = bank, seed, LeakageGuard()
+        self._last: tuple[Task, Sequence[tuple[int, float]]] | None = None
+
+    def __call__(self, rollout: Rollout, at: int) -> Sequence[tuple[int, float]]:
+        task = rollout.task.task
+        if self._last is None or self._last[0] is not task:  # it is asked about an episode's steps one after another
+            self._last = task, self._found(rollout)
+        return self._last[1]
+
+    def _found(self, rollout: Rollout) -> Sequence[tuple[int, float]]:
+        task = rollout.task.task
+        rng = random.Random(derive_seed(self.seed, "recall", task.task_id))
+        own = list(self.bank.places_of(rollout.task.site_id))
+        others = (self.bank.any_place(rng) for _ in range(_TRIES))
+        found: dict[int, float] = {}
+        for place in chain(rng.sample(own, len(own)), others):
+            if self.guard.screen([self.bank.trajectory(place)], [task]).kept:
+                found.setdefault(place, 1.0 - 0.1 * len(found))
+            if len(found) == NUM_EPISODIC:
+                break
+        return list(found.items())
+
+
+class LabDecisions:
+    """A `TrajectorySource`: trajectories by number, decisions by step."""
+
+    def __init__(
+        self,
+        world: World,
+        chat: ChatTokenizer,
+        bank: Shelf,
+        recall: Recall,
+        config: LabDecisionsConfig | None = None,
+        *,
+        lessons: LessonStore | None = None,
+        told: Questions | None = None,
+    ) -> None:
+        """Lessons are read where a teacher left them; or, with `told`, the world answers these questions itself."""
+        self.world, self.bank, self.recall, self.lessons, self.told = world, bank, recall, lessons, told
+        self.config = config or LabDecisionsConfig()
+        self.corpus = Corpus(world, chat, split=self.config.split, num_sites=NUM_SITES[self.config.split])
+        self._views: dict[str, RolloutStep] = {}
+        self._sources: dict[str, tuple[Rollout, int, int]] = {}
+        self._rollouts: dict[int, Rollout] = {}
+
+    @property
+    def num_trajectories(self) -> int:
+        return self.config.num_trajectories
+
+    def rollout(self, number: int) -> Rollout:
+        if number not in self._rollouts:
+            self._rollouts[number] = self._make_rollout(number)
+        return self._rollouts[number]
+
+    def roll_out_all(self, num_workers: int) -> None:
+        """All episodes at once, by worker processes, instead of one by one when they are needed."""
+        made = made_side_by_side(self._make_rollout, self.num_trajectories, num_workers)
+        self._rollouts = dict(enumerate(made))
+
+    def forget(self) -> None:
+        """Let go of the episodes so far; they are made again where they are asked for again."""
+        self._rollouts.clear()
+        self._views.clear()
+        self._sources.clear()
+
+    def share_episodes(self, other: "LabDecisions") -> None:
+        """Go by another's episodes, which are the same: they do not depend on what misleads."""
+        self._rollouts = other._rollouts
+
+    def views(self) -> dict[str, RolloutStep]:
+        """Everything that batches can show, by digest: the episodes' steps, and those of the bank."""
+        assert isinstance(self.bank, LabBank), "a bank that is made as it is needed cannot be shown as a whole"
+        own = [self.rollout(number) for number in range(self.num_trajectories)]
+        return {placeholder(step).digest: step for one in (*own, *self.bank.rollouts) for step in one.steps}
+
+    def num_decisions(self, trajectory: int) -> int:
+        return len(self.rollout(trajectory).steps)
+
+    def decisions(self, trajectory: int, numbers: tuple[int, ...]) -> TrainingBatch:
+        rollout = self.rollout(trajectory)
+        items: dict[str, TrainingItem] = {}
+        decisions = []
+        for at in numbers:
+            uses = []
+            for item, source, is_negative in self._evidence(rollout, at):
+                one = self.training_item(item, source)
+                place = list(items).index(one.digest) if one.digest in items else len(items)
+                items.setdefault(one.digest, one)
+                uses.append(ItemUse(place, item.rank, is_negative))
+            prompt = self.corpus.prompt_at(rollout.task, rollout.steps, at)
+            self.note_views(rollout.steps[max(0, at - NUM_RECENT) : at + 1])
+            reply = action_to_json(rollout.steps[at].action)
+            decisions.append(Decision(prompt=prompt, reply=reply, uses=tuple(uses)))
+        return TrainingBatch(items=tuple(items.values()), decisions=tuple(decisions))
+
+    def drawn(self, batch: TrainingBatch) -> TrainingBatch:
+        """The batch with the pixels of all its screenshots, each once."""
+        prompts = [*(item.prompt for item in batch.items), *(one.prompt for one in batch.decisions)]
+        shown = {
+            part.digest: None
+            for prompt in prompts
+            for turn in prompt
+            for part in turn.parts
+            if isinstance(part, Screenshot)
+        }
+        pixels_NHWC = all_pixels_of(self.world, [self._views[digest] for digest in shown])
+        return replace(batch, pixels=Pixels(tuple(shown), torch.from_numpy(pixels_NHWC)))
+
+    # What a memory would hold
+
+    def _evidence(self, rollout: Rollout, at: int) -> list[tuple[EvidenceItem, Rollout, bool]]:
+        """Items, the episode each tells of, and whether it was put in to mislead."""
+        found = [(place, score) for place, score in self.recall(rollout, at)][:NUM_EPISODIC]
+        negative = self._negative(rollout, at)
+        if negative is not None:  # in place of the last, so that there are never more than at acting
+            found = [*found[: NUM_EPISODIC - 1], (negative, 0.0)]
+        trajectories = [(self.bank.trajectory(place), score) for place, score in found]
+        for place, _ in found:
+            self.note_views(self.bank.rollout(place).steps)
+        episodic = episodic_items(trajectories)
+        working: Sequence[EvidenceItem] = ()
+        if self.config.has_working:
+            own = as_trajectory(rollout, placeholder).trajectory
+            working = working_items(own.steps[:at], instruction=own.instruction, num_recent=NUM_RECENT)
+            self.note_views(rollout.steps[:at])
+        last = len(episodic) - 1
+        flagged = [
+            (item, self.bank.rollout(place), negative is not None and item.rank == last)
+            for item, (place, _) in zip(episodic, found, strict=True)
+        ]
+        return [*flagged, *((item, rollout, False) for item in working)]
+
+    def _negative(self, rollout: Rollout, at: int) -> int | None:
+        """A trajectory of another site of the same family: alike, and wrong. One per episode, so that its decisions
+        share it."""
+        task = rollout.task
+        draw = random.Random(derive_seed(self.config.seed, "misled", task.task.task_id, at)).random()
+        if draw >= self.config.negative_share:
+            return None
+        rng = random.Random(derive_seed(self.config.seed, "negative", task.task.task_id))
+        for _ in range(_TRIES):
+            place = self.bank.any_place(rng)
+            site_id = self.bank.rollout(place).task.site_id
+            if site_id != task.site_id and self.world.site(site_id).family == self.world.site(task.site_id).family:
+                return place
+        return None
+
+    def training_item(self, item: EvidenceItem, source: Rollout) -> TrainingItem:
+        """An item of an episode as training reads it, with its lesson where there are any."""
+        prompt = self.corpus.texts.serialise(item, {step.screenshot.sha256: _stand_in(step) for step in item.steps})
+        name = item.trajectory_id or item.item_id
+        family = self.world.site(source.task.site_id).family
+        made = TrainingItem(item_id=name, role=item.role, prompt=prompt, group=family)
+        start = item.rank * CHUNK_EVENTS if item.role == "working" else 0
+        self._sources[made.digest] = source, start, start + len(item.steps)
+        if self.told is not None and self.is_taught(made):
+            return replace(made, lesson=self._told(made, self.told))
+        if self.lessons is None or not self.is_taught(made):
+            return made
+        return replace(made, lesson=self.lessons.read(made.digest, name=name))
+
+    def with_guesses(self, item: TrainingItem) -> TrainingItem:
+        """The same with what the world itself would say about it: a good policy says it in the same words."""
+        return replace(item, guesses=self._answers(item))
+
+    def _told(self, item: TrainingItem, questions: Questions) -> Lesson:
+        """A lesson in the world's own words."""
+        answers = self._answers(item)
+        text = answers.pop(DESCRIBE)
+        chat = self.corpus.chat
+        description = Description(questions.ask(DESCRIBE), text, (*chat.encode(text), chat.special["<|im_end|>"]), None)
+        return Lesson(description, tuple(FunctionalPair(questions.ask(name), own) for name, own in answers.items()))
+
+    def _answers(self, item: TrainingItem) -> dict[str, str]:
+        rollout, start, stop = self._sources[item.digest]
+        steps = rollout.steps[start:stop]
+        return {name: answer_to(self.world, name, rollout, steps) for name in QUESTIONS[item.role]}
+
+    @staticmethod
+    def is_taught(item: TrainingItem) -> bool:
+        """Whether the teacher speaks about an item: a growing chunk is left until it is full."""
+        num_events = sum(isinstance(part, Screenshot) for turn in item.prompt for part in turn.parts)
+        return item.role == "episodic" or num_events == CHUNK_EVENTS
+
+    def _make_rollout(self, number: int) -> Rollout:
+        rng = random.Random(derive_seed(self.config.seed, "decisions", self.config.split, number))
+        while True:
+            num_sites = self.config.num_sites or NUM_SITES[self.config.split]
+            site_id = f"{self.config.split}-{rng.randrange(num_sites)}"
+            kind = drawn_kind(self.world, site_id, rng)
+            task = make_task(self.world, site_id, kind, self.config.use, rng.randrange(10**6))
+            rollout = sensible_rollout(self.world, task)
+            if rollout is not None:
+                return rollout
+
+    # Pictures
+
+    def note_views(self, steps: Sequence[RolloutStep]) -> None:
+        """Views that a batch shows, to be drawn with it."""
+        for step in steps:
+            self._views[placeholder(step).digest] = step
+
+
+def _stand_in(step: Step) -> Screenshot:
+    ref = step.screenshot
+    return Screenshot(png=b"", digest=ref.sha256, width=ref.width, height=ref.height)
+
+
+class LabBatches(TrajectoryBatches):
+    """Batches of laboratory decisions, drawn."""
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal where equal numbers give equal decisions."""
+        assert isinstance(self.source, LabDecisions)
+        return sha256_hex(f"{super().digest} {self.source.config!r}".encode())
+
+    def batch(self, number: int) -> TrainingBatch:
+        assert isinstance(self.source, LabDecisions)
+        return self.source.drawn(super().batch(number))

@@ -1,0 +1,300 @@
+"""The laboratory's embedder: the policy's own weights with a small low-rank update, taught to find trajectories.
+
+A moment of an episode should lie close to trajectories of the same site that show what its task needs, and far from
+those of other sites; next to each right one stands one of the same site that shows something else.
+
+Shapes: P moments of a step, J trajectories of a step, D width.
+"""
+
+import copy
+import json
+import math
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as read_tensors
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from focusmem.bank.embedder import EmbedderConfig, Moment, QwenEmbedder
+from focusmem.errors import CheckpointError, ConfigError, StorageError, TrainingError
+from focusmem.files import sha256_hex, whole_folder, write_whole
+from focusmem.lab.policy.drawing import all_pixels_of, drawn_ahead, placeholder
+from focusmem.lab.policy.fast_vision import see_named
+from focusmem.lab.world.experts import as_trajectory
+from focusmem.lab.world.rollout import Rollout, RolloutStep, roll_out
+from focusmem.lab.world.solvers import Solver
+from focusmem.lab.world.tasks import KINDS, USES, LabTask, make_task
+from focusmem.lab.world.ways import needed_way, shown_ways
+from focusmem.lab.world.world import World
+from focusmem.model.backbone import Backbone
+from focusmem.model.chat import ChatTokenizer
+from focusmem.model.inputs import PackedRows, Row, alike_in_length, stack_rows
+from focusmem.model.lora import LoraConfig
+from focusmem.progress import Progress
+from focusmem.schemas import Prompt, Screenshot
+from focusmem.seeds import derive_seed
+
+READING = EmbedderConfig(
+    key_parts=("instruction", "actions"), query_parts=("instruction",), max_key_frames=2, num_query_frames=2
+)
+"""How laboratory records are read: what a trajectory shows is in its actions, which site it is on in its pictures."""
+
+_MAX_TOKENS = 65_536
+_WEIGHTS, _CARD = "embedder.safetensors", "card.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedderTrainingConfig:
+    num_steps: int = 300
+    num_pairs: int = 64
+    """Moments per step; twice as many trajectories."""
+    rank: int = 8
+    learning_rate: float = 1e-3
+    temperature: float = 0.05
+    num_workers: int = 13
+    seed: int = 0
+    world_seed: int = 0
+    num_sites: int = 4000
+    """Pretraining sites that pairs are drawn from."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_steps", "num_pairs", "rank", "num_sites"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"EmbedderTrainingConfig.{name} is {getattr(self, name)}; it must be at least 1.")
+
+
+@dataclass(frozen=True)
+class DrawnRows:
+    """Rows of tokens, and the pixels of the pictures they show, each once."""
+
+    rows: PackedRows
+    digests: tuple[str, ...]
+    pixels_NHWC: Tensor
+
+    @classmethod
+    def of(
+        cls,
+        chat: ChatTokenizer,
+        prompts: Sequence[Prompt],
+        views: Mapping[str, RolloutStep],
+        world: World,
+        *,
+        replies: Sequence[str] | None = None,
+    ) -> "DrawnRows":
+        said: Sequence[str | None] = replies or [None] * len(prompts)
+        rows = chat.pack([chat.tokenise(prompt, reply=reply) for prompt, reply in zip(prompts, said, strict=True)])
+        digests = tuple(dict.fromkeys(picture.digest for own in rows.pictures for picture in own))
+        pixels = all_pixels_of(world, [views[digest] for digest in digests])
+        return cls(rows, digests, torch.from_numpy(pixels))
+
+    def pin_memory(self) -> "DrawnRows":
+        return DrawnRows(self.rows.pin_memory(), self.digests, self.pixels_NHWC.pin_memory())
+
+
+@dataclass(frozen=True)
+class PairBatch:
+    drawn: DrawnRows
+    """The moments; then the right trajectory of each; then one more of each moment's site."""
+    is_other: tuple[bool, ...]
+    """Of the last: whether it shows nothing that the moment needs, and so counts as wrong."""
+
+    def pin_memory(self) -> "PairBatch":
+        return PairBatch(self.drawn.pin_memory(), self.is_other)
+
+
+class Pairs(torch.utils.data.Dataset[PairBatch]):
+    """Batches by number; prompts carry placeholders, and pixels are drawn last."""
+
+    def __init__(self, world: World, embedder: QwenEmbedder, config: EmbedderTrainingConfig) -> None:
+        self.world, self.config = world, config
+        self.chat = embedder.backbone.chat
+        self.key_prompt, self.query_prompt = embedder.key_prompt, embedder.query_prompt
+
+    def __len__(self) -> int:
+        return self.config.num_steps
+
+    def __getitem__(self, number: int) -> PairBatch:
+        rng = random.Random(derive_seed(self.config.seed, "pairs", number))
+        sites = rng.sample(range(self.config.num_sites), min(self.config.num_pairs, self.config.num_sites))
+        moments, right, more, is_other = [], [], [], []
+        views: dict[str, RolloutStep] = {}
+        for site in sites:
+            rollout = self._episode(rng, f"p-{site}")
+            way = needed_way(self.world, rollout.task)
+            positive, other = self._some_that_show(rng, rollout.task, way)
+            moments.append(self.query_prompt(moment_of(rollout, rng.randrange(len(rollout.steps)))))
+            right.append(self.key_prompt(as_trajectory(positive, placeholder)))
+            more.append(self.key_prompt(as_trajectory(other, placeholder)))
+            is_other.append(way not in shown_ways(self.world, other.steps))
+            for step in (*rollout.steps, *positive.steps, *other.steps):
+                views[placeholder(step).digest] = step
+        drawn = DrawnRows.of(self.chat, [*moments, *right, *more], views, self.world)
+        return PairBatch(drawn, tuple(is_other))
+
+    def _some_that_show(self, rng: random.Random, task: LabTask, way: str) -> tuple[Rollout, Rollout]:
+        """A trajectory of the site that shows the way, and another one, if possible one that does not."""
+        candidates = [self._episode(rng, task.site_id) for _ in range(4)]
+        candidates.append(self._episode(rng, task.site_id, kinds=(task.kind,)))
+        showing = [one for one in candidates if way in shown_ways(self.world, one.steps)]
+        others = [one for one in candidates if one not in showing]
+        right = rng.choice(showing or candidates)
+        return right, rng.choice(others or [one for one in candidates if one is not right])
+
+    def _episode(self, rng: random.Random, site_id: str, kinds: Sequence[str] | None = None) -> Rollout:
+        kind = rng.choice(tuple(kinds or KINDS[self.world.site(site_id).family]))
+        task = make_task(self.world, site_id, kind, rng.choice(USES), rng.randrange(10**6))
+        return roll_out(self.world, task, Solver.expert(self.world, task))
+
+
+def moment_of(rollout: Rollout, at: int, picture: Callable[[RolloutStep], Screenshot] = placeholder) -> Moment:
+    """What the agent could ask with at a step."""
+    seen = rollout.steps[max(0, at - 1) : at + 1]
+    return Moment(
+        instruction=rollout.task.task.instruction,
+        screenshots=tuple(picture(step) for step in seen),
+        actions=tuple(step.action for step in rollout.steps[:at]),
+    )
+
+
+def train_embedder(policy: Backbone, config: EmbedderTrainingConfig, folder: Path) -> Path:
+    """Teach an update to a frozen policy and write it with its card."""
+    world = World(config.world_seed)
+    attached = policy.add_lora(LoraConfig(rank=config.rank, alpha=2.0 * config.rank, dropout=0.0))
+    updates = attached.updates.to(policy.device)
+    optimizer = torch.optim.AdamW(updates.parameters(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.01)
+    started, losses = time.monotonic(), []
+    try:
+        with Progress("embedder", total=config.num_steps) as line, attached.switch.turned(True):
+            pairs = Pairs(world, QwenEmbedder(policy, READING), config)
+            for number, batch in enumerate(drawn_ahead(pairs, config.num_workers)):
+                rate = config.learning_rate * min(1.0, (number + 1) / 20) * (1 - number / config.num_steps)
+                for group in optimizer.param_groups:
+                    group["lr"] = rate
+                loss = pair_loss(policy, batch, config.temperature)
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()  # type: ignore[no-untyped-call]
+                norm = torch.nn.utils.clip_grad_norm_(updates.parameters(), 1.0)
+                _check_finite(number + 1, loss.item(), norm.item())
+                optimizer.step()
+                losses.append(loss.detach())
+                line.step(note=f"loss {loss.item():.3f}" if number % 10 == 0 else None)
+        card = {
+            "what": "a low-rank update that makes the laboratory's policy an embedder",
+            "config": asdict(config),
+            "policy": asdict(policy.identity()),
+            "trained_s": round(time.monotonic() - started, 1),
+            "last_loss": round(torch.stack(losses[-20:]).mean().item(), 4),
+        }
+        with whole_folder(folder, replace=folder.exists()) as partial:
+            state = {name: tensor.detach().to("cpu", torch.bfloat16) for name, tensor in updates.state_dict().items()}
+            save_file(state, partial / _WEIGHTS)
+            write_whole(partial / _CARD, json.dumps(card, indent=2).encode())
+    finally:
+        policy.remove_lora(attached)
+    return folder
+
+
+def _check_finite(step: int, loss: float, gradient_norm: float) -> None:
+    if not (math.isfinite(loss) and math.isfinite(gradient_norm)):
+        raise TrainingError(
+            f"At step {step} the embedder's loss is {loss} and its gradient norm {gradient_norm}. Nothing is written; "
+            "begin again with a lower learning rate or a higher temperature."
+        )
+
+
+def pair_loss(policy: Backbone, batch: PairBatch, temperature: float) -> Tensor:
+    """Each moment must find its own trajectory among all of the step."""
+    num = len(batch.is_other)
+    moments_PD, trajectories_JD = torch.split(_last_states(policy, batch.drawn), [num, 2 * num])
+    scores_PJ = moments_PD @ trajectories_JD.T / temperature
+    # The other one of the own site is wrong only where it shows nothing that is needed.
+    own = torch.arange(num, device=scores_PJ.device)
+    hidden = torch.tensor([not one for one in batch.is_other], device=scores_PJ.device)
+    mask_PJ = torch.zeros_like(scores_PJ, dtype=torch.bool)
+    mask_PJ[own, own + num] = hidden
+    return F.cross_entropy(scores_PJ.masked_fill(mask_PJ, -torch.inf), own)
+
+
+def is_update(folder: Path) -> bool:
+    """Whether a folder holds such an update rather than a whole model."""
+    return (folder / _WEIGHTS).is_file()
+
+
+def load_embedder(policy: Backbone, folder: Path) -> QwenEmbedder:
+    """The embedder as it acts: a copy of the policy with the update added to its weights."""
+    try:
+        card = json.loads((folder / _CARD).read_text(encoding="utf-8"))
+        data = (folder / _WEIGHTS).read_bytes()
+        state = read_tensors(data)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise StorageError(f"Could not read the embedder in {folder}: {error}") from error
+    if _policy_weights(card, folder) != policy.identity().weights:
+        raise CheckpointError(f"The embedder in {folder} belongs to another policy. Train it again for this one.")
+    # The update is one of text blocks alone, so whatever the policy has seen its embedder has seen as well.
+    tower = policy.model.model.visual
+    merged = copy.deepcopy(policy, {id(tower): tower, id(policy.pictures): policy.pictures})
+    try:
+        _add_update(merged.language_model.layers, state)  # type: ignore[arg-type]
+    except (AttributeError, KeyError, RuntimeError, ValueError) as error:
+        raise CheckpointError(f"The update in {folder / _WEIGHTS} does not fit the policy: {error}") from error
+    return QwenEmbedder(merged, READING, weights_name=f"{policy.identity().weights} {sha256_hex(data)}")
+
+
+def _policy_weights(card: Any, folder: Path) -> str:
+    policy = card.get("policy") if isinstance(card, dict) else None
+    weights = policy.get("weights") if isinstance(policy, dict) else None
+    if not isinstance(weights, str):
+        raise CheckpointError(f"The embedder in {folder} has a card that does not say to which policy it belongs.")
+    return weights
+
+
+@torch.no_grad()
+def _add_update(layers: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Add each pair of factors to its weight; an error where they are not such pairs."""
+    scale = 2.0  # alpha is twice the rank
+    names = {key.rsplit(".", 1)[0] for key in state}
+    if set(state) != {f"{name}.{factor}" for name in names for factor in ("up_OR", "down_RI")}:
+        raise ValueError("its tensors are not pairs of factors.")
+    for name in names:
+        _, index, *path = name.split("/")
+        weight = layers.get_submodule(".".join((index, *path))).get_parameter("weight")
+        update = state[f"{name}.up_OR"].float() @ state[f"{name}.down_RI"].float() * scale
+        if update.shape != weight.shape or not update.isfinite().all():
+            raise ValueError(f"{name} has another shape, or numbers that are none.")
+        weight.add_(update.to(weight.device, weight.dtype))
+
+
+@torch.no_grad()
+def embed_drawn(backbone: Backbone, drawn: DrawnRows) -> npt.NDArray[np.float32]:
+    """The embedder's vectors of rows whose pictures are drawn already; the same as it gives for their prompts."""
+    vectors: npt.NDArray[np.float32] = _last_states(backbone, drawn).cpu().numpy()
+    return vectors
+
+
+def embedded_rows(backbone: Backbone, drawn: DrawnRows) -> list[Row]:
+    """Rows as vectors, their pictures seen all at once."""
+    pixels_NHWC = drawn.pixels_NHWC.to(backbone.device, non_blocking=True)
+    with torch.no_grad():
+        seen = see_named(backbone, drawn.digests, pixels_NHWC)
+    return backbone.embed(drawn.rows, seen=seen)
+
+
+def _last_states(backbone: Backbone, drawn: DrawnRows) -> Tensor:
+    """At length one, row after row; rows of alike length run together."""
+    rows = embedded_rows(backbone, drawn)
+    states: list[Tensor | None] = [None] * len(rows)
+    for places in alike_in_length([row.length for row in rows], max_tokens=_MAX_TOKENS):
+        hidden_BSD = backbone.run(stack_rows([rows[place] for place in places]))
+        for place, hidden_SD in zip(places, hidden_BSD, strict=True):
+            states[place] = hidden_SD[rows[place].length - 1]
+    return F.normalize(torch.stack([state for state in states if state is not None]).float(), dim=-1)

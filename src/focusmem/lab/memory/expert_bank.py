@@ -1,0 +1,45 @@
+"""A bank on disk that is filled with the experts' trajectories of the first evaluation sites."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from focusmem.bank.embedder import Embedder
+from focusmem.bank.store import Bank
+from focusmem.errors import ConfigError
+from focusmem.files import whole_folder
+from focusmem.lab.memory.recall import LabBank
+from focusmem.lab.world.rollout import RolloutStep, session_of
+from focusmem.lab.world.small_png import small_png
+from focusmem.lab.world.world import World
+from focusmem.schemas import Screenshot
+
+
+@dataclass(frozen=True)
+class WrittenBank:
+    folder: Path
+    num_trajectories: int
+    num_steps: int
+    num_bytes: int
+    """All files together."""
+
+
+def write_expert_bank(folder: Path, world: World, embedder: Embedder, *, num_sites: int) -> WrittenBank:
+    """Whole or not at all; the same arguments give the same trajectories and vectors."""
+    if num_sites < 1:
+        raise ConfigError(f"num_sites is {num_sites}; it must be at least 1.")
+
+    def picture(step: RolloutStep) -> Screenshot:
+        return Screenshot.from_png(small_png(session_of(world, step).image()))
+
+    items = LabBank(world, "e", num_sites=num_sites, picture=picture).trajectories
+    with whole_folder(folder) as partial:
+        added = Bank.create(partial, embedder).add(items, embedder)
+        if added.failures:
+            raise ConfigError(f"{added.failures[0].name} cannot be kept: {added.failures[0].reason}")
+        (partial / ".lock").unlink(missing_ok=True)  # nobody writes to it any more
+    return WrittenBank(
+        folder,
+        num_trajectories=len(items),
+        num_steps=sum(len(item.trajectory.steps) for item in items),
+        num_bytes=sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
+    )

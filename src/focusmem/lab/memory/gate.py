@@ -1,0 +1,178 @@
+"""The gate in the laboratory: right blocks are trajectories of the decision's own site, misleading ones of another."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from focusmem.errors import ConfigError
+from focusmem.lab.memory.decisions import LabBatches, LabDecisions, LabDecisionsConfig, Shelf, SiteFirst
+from focusmem.lab.memory.pictures import lab_look
+from focusmem.lab.memory.split_bank import SplitBank
+from focusmem.lab.memory.variants import load_memory, signed, variant
+from focusmem.lab.world.rollout import Rollout
+from focusmem.lab.world.world import World
+from focusmem.model.backbone import Backbone
+from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.policy import MemoryPolicy
+from focusmem.training.config import LoopConfig
+from focusmem.training.gate_probe import labelled_blocks, probe_auc
+from focusmem.training.stage_gate import GateStageConfig, train_gate
+from focusmem.training.threshold import (
+    action_sweeps,
+    area_under_curve,
+    choose_by_actions,
+    gate_scores,
+    write_threshold,
+)
+from focusmem.training.trajectory_batches import BatchingConfig
+
+TAUGHT = BatchingConfig(num_decisions=96, max_per_trajectory=3)
+"""Of what the gate is taught with: many sites to a batch, since what belongs to another's decision is what is wrong."""
+_EPISODES_PER_STEP, _SPARE_EPISODES = 12, 64
+"""Some more than a step's decisions take, since what an episode has of them differs."""
+
+
+class OwnSite:
+    """Only trajectories of the decision's own site: what is right about them is known."""
+
+    def __init__(self, bank: Shelf, *, most: int = 2) -> None:
+        self.bank, self.most = bank, most
+
+    def __call__(self, rollout: Rollout, at: int) -> Sequence[tuple[int, float]]:
+        return [(place, 1.0) for place in self.bank.places_of(rollout.task.site_id)[: self.most]]
+
+
+def gate_data(
+    policy: Backbone,
+    split: str,
+    *,
+    num_trajectories: int,
+    negative_share: float = 1.0,
+    has_working: bool = False,
+    world_seed: int = 0,
+    num_workers: int = 0,
+) -> LabBatches:
+    """Decisions of a split. Where something misleads, what is right is known: trajectories of the decision's own site
+    beside one of another. Where nothing does, trajectories are found as a good retriever would.
+    """
+    world = World(world_seed)
+    bank = SplitBank(world, split)
+    config = LabDecisionsConfig(
+        split=split,
+        num_trajectories=num_trajectories,
+        negative_share=negative_share,
+        has_working=has_working,
+        seed=1,
+    )
+    recall = OwnSite(bank) if negative_share else SiteFirst(bank)
+    source = LabDecisions(world, policy.chat, bank, recall, config)
+    if num_workers:
+        bank.roll_out_all(num_workers)
+        source.roll_out_all(num_workers)
+    return LabBatches(source, BatchingConfig(num_decisions=32, max_per_trajectory=8))
+
+
+def teach_gate(
+    policy: Backbone,
+    name: str,
+    folder: Path,
+    loop: LoopConfig,
+    *,
+    start: Path,
+    bank: SplitBank,
+    seed: int = 2,
+) -> Path | None:
+    """Teach the gate of a memory that stage B left which trajectories are of a decision's own site; what is left, when
+    finished. Its history is right as well, or the gate would forget to let it in."""
+    chosen = variant(name)
+    if not chosen.is_gated:
+        raise ConfigError(f"A memory '{name}' has no gate that could be taught.")
+    load_memory(policy, start, name)  # refuses what is another variant's
+    config = LabDecisionsConfig(
+        split=bank.split,
+        num_trajectories=_episodes_for(loop),
+        num_sites=bank.num_sites,
+        negative_share=0.0,
+        seed=seed,
+    )
+    source = LabDecisions(bank.world, policy.chat, bank, OwnSite(bank, most=1), config)
+    if loop.num_workers:
+        source.roll_out_all(loop.num_workers)
+    data = LabBatches(source, TAUGHT)
+    memory = MemoryPolicy(policy, Checkpoint.open(start).config)
+    stage = GateStageConfig(is_dynamic=chosen.is_dynamic)
+    result = train_gate(memory, data, folder, start=start, stage=stage, loop=loop, look=lab_look(policy))
+    return signed(result.memory, name)
+
+
+def _episodes_for(loop: LoopConfig) -> int:
+    if loop.num_steps is None:
+        raise ConfigError("LoopConfig.num_steps is None; say how many steps the gate is taught.")
+    return _EPISODES_PER_STEP * loop.num_steps + _SPARE_EPISODES
+
+
+def measure_gate(
+    policy: Backbone,
+    checkpoint: Path,
+    name: str,
+    *,
+    num_trajectories: int = 100,
+    num_learnt: int = 2000,
+    num_probe_steps: int = 1000,
+    layers: Sequence[int] = (),
+    num_workers: int = 0,
+    sets_threshold: bool = False,
+) -> dict[str, Any]:
+    """How well right blocks are told from misleading ones on sites never trained on.
+
+    A probe for every memory, taught on `num_learnt` episodes; its own gate too where it has one, with the threshold
+    under which actions on validation sites are likeliest. With `layers`, also probes that see hidden states after so
+    many blocks.
+    """
+    chosen = variant(name)
+    if sets_threshold and not chosen.is_gated:
+        raise ConfigError(f"The memory '{name}' has no gate, so that there is no threshold to set.")
+    memory = load_memory(policy, checkpoint, name)
+    look = lab_look(policy)
+    learnt, held_out = (
+        labelled_blocks(
+            memory,
+            gate_data(policy, split, num_trajectories=num, num_workers=num_workers),
+            is_dynamic=chosen.is_dynamic,
+            layers=layers,
+            look=look,
+            num_workers=num_workers,
+        )
+        for split, num in (("m", num_learnt), ("e", num_trajectories))
+    )
+    probed = partial(probe_auc, config=memory.config.gate, num_steps=num_probe_steps)
+    figures: dict[str, Any] = {
+        "memory": name,
+        "probe_auc": probed(learnt, held_out),
+        "probe_auc_by_layer": {
+            str(layer): probed(learnt.seen_from(layer), held_out.seen_from(layer)) for layer in layers
+        },
+        "num_right": int(held_out.is_right_N.sum()),
+        "num_misleading": int((~held_out.is_right_N).sum()),
+    }
+    if chosen.is_gated:
+        own = partial(gate_data, policy, num_trajectories=num_trajectories, num_workers=num_workers)
+        how: dict[str, Any] = {"is_dynamic": chosen.is_dynamic, "look": look, "num_workers": num_workers}
+        # As it acts: with its history, and with what is found, of which nothing was put in to mislead.
+        choice = choose_by_actions(action_sweeps(memory, own("v", negative_share=0.0, has_working=True), **how))
+        found = gate_scores(memory, own("e"), **how)
+        figures |= {
+            "chosen_on_validation": asdict(choice),
+            "gate_auc": area_under_curve(found.right, found.misleading),
+            "right_passage": _share_above(found.right, choice.threshold),
+            "misleading_passage": _share_above(found.misleading, choice.threshold),
+        }
+        if sets_threshold:
+            write_threshold(checkpoint, choice)
+    return figures
+
+
+def _share_above(values: Sequence[float], threshold: float) -> float:
+    return sum(value > threshold for value in values) / len(values)

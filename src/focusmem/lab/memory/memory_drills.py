@@ -1,0 +1,233 @@
+"""Decisions that ask a memory for one thing and nothing else, from easy to hard: what a whole episode asks for now and
+then, among much that is easier, is here every other token.
+
+Numbers: a comparison whose values were told in words, seen in a view, seen in a chunk of history, or asked for as the
+agent is. Digits told in words are learnt in a few hundred steps, and so are those of a view, but neither by itself
+teaches to find them among four views. Ways of a site: a decision that goes by one, with a trajectory that shows it to
+remember, or, shorter and sooner learnt, notes in words.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from focusmem.agent.prompt import NUM_RECENT
+from focusmem.errors import ConfigError
+from focusmem.evidence import CHUNK_EVENTS, episodic_items, working_items
+from focusmem.lab.memory.decisions import LabDecisions
+from focusmem.lab.policy.drawing import placeholder
+from focusmem.lab.world.answers import facts_seen, notes
+from focusmem.lab.world.experts import as_trajectory
+from focusmem.lab.world.pages import FACT_NAMES, Address
+from focusmem.lab.world.rollout import RolloutStep, sensible_rollout
+from focusmem.lab.world.tasks import COMPARISONS, KINDS, NUM_SITES, LabTask, make_task
+from focusmem.lab.world.ways import followed_ways, shown_ways
+from focusmem.lab.world.world import World
+from focusmem.schemas import EvidenceItem, Prompt, Step, Turn, action_to_json, make_action
+from focusmem.seeds import derive_seed
+from focusmem.training.batch import Decision, ItemUse, TrainingBatch, TrainingItem
+
+_LOOKED_ON = make_action("scroll", direction="down")
+"""What was done at a view; it does not matter here."""
+LEARNT_SOON = frozenset({"query", "edition"})
+"""Ways that memory learnt to go by long before it learnt others (docs/experiments.md)."""
+_ONE_OF_A_SITE = frozenset({"dialog", "picture", "menu", "offer"})
+"""Ways of which a site has one: to know it is enough. Which section a fact stands in must be found among several."""
+_MOST_DRAWN = 100
+"""Trajectories that are drawn for each of them at most; seven in ten serve."""
+_TRIES = 4
+"""Comparisons of a site that are tried until an expert's episode is worth telling; else the drill is told in words."""
+IN_WORDS = ("together", "apart", "the first")
+HOW = (*IN_WORDS, *("seen",) * 2, *("in a chunk",) * 3, *("as it is",) * 5)
+"""How the first value is known: from words about both, or about each (from there on the prompt tells the second); from
+a view; from the chunk of history that shows it; and, prompted as the agent is, from all of the history. As often as it
+stands here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drills:
+    """Those of one batch."""
+
+    num_numbers: int = 0
+    num_ways: int = 0
+    how: tuple[str, ...] = HOW
+    """Of numbers."""
+    raw_share: float = 0.5
+    """Of ways, how many show the whole trajectory."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_numbers", "num_ways"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"Drills.{name} is {getattr(self, name)}; it must not be negative.")
+        if not self.how or set(self.how) - set(HOW):
+            raise ConfigError(f"Drills.how is {self.how}; choose some of {sorted(set(HOW))}.")
+        if not 0 <= self.raw_share <= 1:
+            raise ConfigError(f"Drills.raw_share is {self.raw_share}; it must be in [0, 1].")
+
+    def batch(self, source: LabDecisions, seed: int, number: int) -> TrainingBatch:
+        """On the source's sites; others for every number."""
+        drawn = number_drills(source, seed, number, self.num_numbers, self.how)
+        return TrainingBatch.merged([drawn, way_drills(source, seed, number, self.num_ways, self.raw_share)])
+
+
+def number_drills(source: LabDecisions, seed: int, number: int, num: int, how: Sequence[str] = HOW) -> TrainingBatch:
+    """So many comparisons, on the source's sites, some of which are asked for twice; others for every number."""
+    own = source.config
+    rng = random.Random(derive_seed(seed, "memory drills", own.split, own.seed, number))
+    sites = [f"{own.split}-{rng.randrange(own.num_sites or NUM_SITES[own.split])}" for _ in range(num)]
+    return TrainingBatch.merged(_drill(source, site_id, rng.choice(how), rng) for site_id in sites)
+
+
+def _drill(source: LabDecisions, site_id: str, how: str, rng: random.Random) -> TrainingBatch:
+    task = _comparison(source, site_id, rng)
+    if how in ("in a chunk", "as it is"):
+        for _ in range(_TRIES):
+            drill = from_history(source, task, is_whole=how == "as it is")
+            if drill is not None:
+                return drill
+            task = _comparison(source, site_id, rng)
+    world, values = source.world, _values(source.world, task)
+    asked = Turn("user", (f"Task: {task.task.instruction}",))
+    view = value_view(world, task) if how == "seen" else None
+    items: list[Prompt]
+    prompt: Prompt = (asked, _read(values[1:]))
+    if how == "together":
+        items, prompt = [(_read(values),)], (asked,)
+    elif how == "apart":
+        items, prompt = [(_read([value]),) for value in values], (asked,)
+    elif view is None:
+        items = [(_read(values[:1]),)]
+    else:
+        items = [_seen(source, task, view)]
+    told = [
+        TrainingItem(item_id=f"{task.task.task_id}-{place}", role="working", prompt=one)
+        for place, one in enumerate(items)
+    ]
+    return TrainingBatch(items=tuple(told), decisions=(_asked_for(task, prompt, range(len(told))),))
+
+
+def _comparison(source: LabDecisions, site_id: str, rng: random.Random) -> LabTask:
+    kinds = [kind for kind in KINDS[source.world.site(site_id).family] if kind in COMPARISONS]
+    return make_task(source.world, site_id, rng.choice(kinds), source.config.use, rng.randrange(10**6))
+
+
+def _values(world: World, task: LabTask) -> list[str]:
+    """The two that are compared."""
+    return [world.site(task.site_id).entries[index].facts[task.fact or ""] for index in task.entries]
+
+
+def _asked_for(task: LabTask, prompt: Prompt, items: Sequence[int]) -> Decision:
+    """The answer of a comparison, with these of its batch's items to remember."""
+    uses = tuple(ItemUse(item, rank, False) for rank, item in enumerate(items))
+    return Decision(prompt=prompt, reply=action_to_json(make_action("stop", answer=task.task.answer or "")), uses=uses)
+
+
+def from_history(source: LabDecisions, task: LabTask, *, is_whole: bool) -> TrainingBatch | None:
+    """The answer of an expert's episode, asked for with the chunk alone that shows the first value, the second told;
+    and before that, where the history is to be remembered as a whole, as the agent is asked. None where no episode of
+    the task is worth telling, or where no chunk shows the value and the whole is not wanted.
+    """
+    world = source.world
+    rollout = sensible_rollout(world, task)
+    if rollout is None:
+        return None
+    steps, last = rollout.steps, len(rollout.steps) - 1
+    own = as_trajectory(rollout, placeholder).trajectory
+    chunks = working_items(own.steps[:last], instruction=own.instruction, num_recent=NUM_RECENT)
+    starts = [CHUNK_EVENTS * chunk.rank for chunk in chunks]
+    parts = [steps[start : start + len(chunk.steps)] for start, chunk in zip(starts, chunks, strict=True)]
+    telling = [at for at, part in enumerate(parts) if any(_shows_first(world, task, step) for step in part)][-1:]
+    chosen = list(range(len(chunks))) if is_whole else telling
+    if not is_whole and not telling:
+        return None
+    decisions = []
+    if is_whole:
+        decisions.append(_asked_for(task, source.corpus.prompt_at(task, steps, last), chosen))
+        source.note_views(steps[max(0, last - NUM_RECENT) :])
+    if telling:  # next to free beside the whole, whose item it shares
+        short: Prompt = (Turn("user", (f"Task: {task.task.instruction}",)), _read(_values(world, task)[1:]))
+        decisions.append(_asked_for(task, short, [chosen.index(at) for at in telling]))
+    for at in chosen:
+        source.note_views(parts[at])
+    items = tuple(source.training_item(chunks[at], rollout) for at in chosen)
+    return TrainingBatch(items=items, decisions=tuple(decisions))
+
+
+def _shows_first(world: World, task: LabTask, step: RolloutStep) -> bool:
+    """Whether the first value of a comparison can be read in a view."""
+    is_there = Address.parse(step.path).parts[:2] == ("entry", str(task.entries[0]))
+    return is_there and FACT_NAMES[task.fact or ""].lower() in facts_seen(world, step)
+
+
+def way_drills(source: LabDecisions, seed: int, number: int, num: int, raw_share: float = 0.5) -> TrainingBatch:
+    """So many decisions that go by a way of their site, on sites that somebody has visited; others for every number."""
+    own = source.config
+    rng = random.Random(derive_seed(seed, "way drills", own.split, own.seed, number))
+    drawn = (_way_drill(source, source.bank.any_place(rng), raw_share, rng) for _ in range(_MOST_DRAWN * num))
+    made = list(islice((drill for drill in drawn if drill is not None), num))
+    if len(made) < num:
+        raise ConfigError(f"The experts' trajectories on the sites of split '{own.split}' show too few ways to drill.")
+    return TrainingBatch.merged(made)
+
+
+def _way_drill(source: LabDecisions, place: int, raw_share: float, rng: random.Random) -> TrainingBatch | None:
+    """A decision that goes by a way which the trajectory at this place shows, as if the episode began with it; and the
+    trajectory to remember, or notes about it. None where a task drawn by chance has none."""
+    world, shown = source.world, source.bank.rollout(place)
+    site_id = shown.task.site_id
+    kind = rng.choice([kind for kind in KINDS[world.site(site_id).family] if kind not in COMPARISONS])
+    rollout = sensible_rollout(world, make_task(world, site_id, kind, source.config.use, rng.randrange(10**6)))
+    if rollout is None:
+        return None
+    ways = shown_ways(world, shown.steps) - LEARNT_SOON
+    by_way = {at: followed_ways(world, rollout.steps, at) & ways for at in range(len(rollout.steps))}
+    found = [at for at, own in by_way.items() if own]
+    if not found:
+        return None
+    step = rollout.steps[rng.choice([at for at in found if by_way[at] - _ONE_OF_A_SITE] or found)]
+    if rng.random() < raw_share:
+        [evidence] = episodic_items([(source.bank.trajectory(place), 1.0)])
+        item = source.training_item(evidence, shown)
+        source.note_views(shown.steps)
+    else:
+        told = (Turn("user", (notes(world, shown.steps),)),)
+        group = f"notes about a {world.site(site_id).family}"
+        item = TrainingItem(item_id=f"notes-{place}", role="episodic", prompt=told, group=group)
+    source.note_views([step])
+    prompt = source.corpus.prompt_at(rollout.task, [step], 0)
+    decision = Decision(prompt=prompt, reply=action_to_json(step.action), uses=(ItemUse(0, 0, False),))
+    return TrainingBatch(items=(item,), decisions=(decision,))
+
+
+def value_view(world: World, task: LabTask) -> RolloutStep | None:
+    """Where the first value of a comparison can be read; None where it stands on no page of its own."""
+    site, index, fact = world.site(task.site_id), task.entries[0], task.fact or ""
+    section = site.place_of(fact)
+    if section is None:
+        return None
+    path = f"/{task.site_id}/entry/{index}/part/{section}?seen=1"
+    wanted = set(site.entries[index].facts[fact].split())
+    for scroll in (0, world.scene(path).max_scroll):
+        if wanted <= {word.text for word in world.scene(path).words() if word.is_readable(scroll)}:
+            return RolloutStep(path, scroll, (), _LOOKED_ON, None)
+    return None
+
+
+def _seen(source: LabDecisions, task: LabTask, view: RolloutStep) -> Prompt:
+    """A chunk of history that consists of this view alone."""
+    shot = placeholder(view)
+    source.note_views([view])
+    item = EvidenceItem(
+        item_id="view",
+        role="working",
+        instruction=task.task.instruction,
+        steps=(Step(screenshot=shot.ref(), action=view.action),),
+        rank=0,
+    )
+    return source.corpus.texts.serialise(item, {shot.digest: shot})
+
+
+def _read(values: Sequence[str]) -> Turn:
+    """Worded as the policy was taught."""
+    return Turn("user", (f"Read: {', '.join(values)}",))

@@ -1,0 +1,172 @@
+"""Batches that never come again: each episode is new, on one of thousands of sites, and nothing is prepared.
+
+A memory that sees the same few hundred sites for hours learns them by heart instead of reading what was shown to it.
+"""
+
+import random
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from focusmem.errors import ConfigError
+from focusmem.files import sha256_hex
+from focusmem.lab.memory.decisions import LabDecisions
+from focusmem.lab.memory.memory_drills import IN_WORDS, LEARNT_SOON, Drills
+from focusmem.lab.world.rollout import Rollout
+from focusmem.lab.world.tasks import COMPARISONS
+from focusmem.lab.world.ways import followed_ways, shown_ways
+from focusmem.seeds import derive_seed
+from focusmem.training.batch import TrainingBatch
+
+_ANSWER = "answer"
+"""Of a comparison."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """So many batches with few episodes and many drills of one kind, which are short and soon learnt."""
+
+    num_batches: int
+    drills: Drills
+    num_episodes: int = 1
+    """At least one: content is learnt from them alone."""
+
+
+_TOLD = Drills(num_numbers=96, num_ways=48, how=IN_WORDS, raw_share=0.0)
+_SEEN = Drills(num_numbers=144, num_ways=32, how=("the first", *("seen",) * 4), raw_share=0.3)
+_FOUND = Drills(num_numbers=72, num_ways=32, how=("seen", *("in a chunk",) * 3), raw_share=0.6)
+COURSE = (
+    Phase(num_batches=150, drills=_TOLD),
+    Phase(num_batches=700, drills=_SEEN),
+    Phase(num_batches=500, drills=_FOUND),
+)
+"""From words to views and from one view to several, before whole episodes: an answer that was told in words is asked
+for with 80 tokens, one that was seen in an episode with 2,200, and a memory that has nothing yet learns as much from
+either. It learns by samples, not by steps; so batches have as many as a GPU takes in at little more than it costs to
+begin a step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamConfig:
+    num_episodes: int = 8
+    """New ones per batch."""
+    num_decisions: int = 6
+    """Of each episode, at most: those that memory can help with first, and of these the ones that are hard to learn."""
+    num_tries: int = 3
+    """Episodes that are looked at for each place in a batch: the first is taken that has a decision which memory can
+    help with and which is hard to learn, or else one that it can help with at all. The last place of a batch takes the
+    first it gets: a memory must also do no harm."""
+    drills: Drills = field(default_factory=Drills)
+    """What a batch brings besides."""
+    course: tuple[Phase, ...] = ()
+    """What comes first."""
+    num_batches: int = 100_000
+    seed: int = 0
+
+    @property
+    def num_needed(self) -> int:
+        """Episodes that all batches together may look at."""
+        return self.num_batches * self.num_episodes * self.num_tries
+
+    def __post_init__(self) -> None:
+        for name in ("num_episodes", "num_decisions", "num_tries", "num_batches"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"StreamConfig.{name} is {getattr(self, name)}; it must be at least 1.")
+        for phase in self.course:
+            if not 1 <= phase.num_episodes <= self.num_episodes or phase.num_batches < 1:
+                raise ConfigError(
+                    f"A phase of {phase.num_batches} batches with {phase.num_episodes} episodes each does not fit a "
+                    f"stream of {self.num_episodes} episodes per batch."
+                )
+
+    def at(self, number: int) -> tuple[int, Drills]:
+        """How many episodes a batch brings, and which drills."""
+        for phase in self.course:
+            if number < phase.num_batches:
+                return phase.num_episodes, phase.drills
+            number -= phase.num_batches
+        return self.num_episodes, self.drills
+
+
+@dataclass(frozen=True)
+class LabStream:
+    """Training data by number; the source needs as many episodes as all batches together."""
+
+    source: LabDecisions
+    config: StreamConfig = StreamConfig()
+
+    def __post_init__(self) -> None:
+        if self.source.num_trajectories < self.config.num_needed:
+            raise ConfigError(f"A stream of {self.config.num_needed} episodes needs a source of as many.")
+
+    @property
+    def num_batches(self) -> int:
+        return self.config.num_batches
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal where equal numbers give equal decisions."""
+        return sha256_hex(repr((self.config, self.source.config)).encode())
+
+    def batch(self, number: int) -> TrainingBatch:
+        parts = [self.source.decisions(*self._chosen(episode)) for episode in self.episodes(number)]
+        _, drills = self.config.at(number)
+        # Content is learnt from whole episodes; a drill asks for its one thing.
+        besides = drills.batch(self.source, self.config.seed, number).without_lessons()
+        drawn = self.source.drawn(TrainingBatch.merged([*parts, besides]))
+        self.source.forget()
+        return drawn
+
+    def episodes(self, number: int) -> list[int]:
+        """Those that a batch is made of."""
+        first, (num_episodes, _) = number * self.config.num_episodes, self.config.at(number)
+        return [self._episode(place) for place in range(first, first + num_episodes)]
+
+    def _episode(self, place: int) -> int:
+        start = place * self.config.num_tries
+        tries = range(start, start + self.config.num_tries)
+        if (place + 1) % self.config.num_episodes == 0:
+            return tries[0]
+        ranks = {}
+        for episode in tries:
+            ranks[episode] = min(map(_rank, useful_ways(self.source, episode)))
+            if ranks[episode] == 0:
+                break
+        return min(ranks, key=ranks.__getitem__)
+
+    def _chosen(self, episode: int) -> tuple[int, tuple[int, ...]]:
+        """An episode, and those of its decisions that are learnt from."""
+        rng = random.Random(derive_seed(self.config.seed, "stream", episode))
+        ways = useful_ways(self.source, episode)
+        order = sorted(range(len(ways)), key=lambda at: (_rank(ways[at]), rng.random()))
+        return episode, tuple(sorted(order[: self.config.num_decisions]))
+
+
+def _rank(ways: set[str]) -> int:
+    """Where a decision comes among others: hard ones first, then those that memory soon learns to help with."""
+    return 0 if ways - LEARNT_SOON else 1 if ways else 2
+
+
+def useful_decisions(source: LabDecisions, episode: int) -> list[bool]:
+    """For each decision, whether what a memory holds can help with it."""
+    return [bool(ways) for ways in useful_ways(source, episode)]
+
+
+def useful_ways(source: LabDecisions, episode: int) -> list[set[str]]:
+    """For each decision, what a memory can help with: a convention that the action goes by and that an item in front
+    shows; and the answer of a comparison, whose first value has left the window by then.
+    """
+    rollout, world = source.rollout(episode), source.world
+    steps = rollout.steps
+    known = set[str]().union(*(shown_ways(world, own.steps) for own in _own_shelf(source, episode)))
+    ways = [followed_ways(world, steps, at) & known for at in range(len(steps))]
+    if rollout.task.kind in COMPARISONS:
+        for own, step in zip(ways, steps, strict=True):
+            own |= {_ANSWER} if step.action.name == "stop" else set()
+    return ways
+
+
+def _own_shelf(source: LabDecisions, episode: int) -> list[Rollout]:
+    """Of the trajectories that are found for an episode, those of its own site."""
+    rollout = source.rollout(episode)
+    found = (source.bank.rollout(place) for place, _ in source.recall(rollout, 0))
+    return [own for own in found if own.task.site_id == rollout.task.site_id]

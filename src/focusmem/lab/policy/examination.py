@@ -1,0 +1,155 @@
+"""What the policy can do, one skill at a time: read a value on the screen, describe a record, answer about it.
+
+Everything is asked on sites it was not trained on and compared with what the world knows.
+"""
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from focusmem.errors import ConfigError, PolicyError
+from focusmem.intervals import grouped_interval
+from focusmem.lab.policy.corpus import Corpus
+from focusmem.lab.world.answers import QUESTIONS, answer_to
+from focusmem.lab.world.rollout import iter_tasks, roll_out, screenshot_of
+from focusmem.lab.world.solvers import Solver
+from focusmem.lab.world.tasks import COMPARISONS, NUM_SITES, is_right
+from focusmem.lab.world.world import World
+from focusmem.model.backbone import Backbone
+from focusmem.model.generation import GenerationConfig, generate
+from focusmem.progress import Progress
+from focusmem.schemas import Prompt, Role, parse_action
+
+_JUDGED = ("yesno", "check", *COMPARISONS)
+"""Kinds whose answer is more than a value on the screen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExaminationConfig:
+    num_values: int = 200
+    num_records: int = 100
+    """Each is asked every question of its role."""
+    seed: int = 0
+    world_seed: int = 0
+    batch_size: int = 16
+
+    def __post_init__(self) -> None:
+        for name in ("num_values", "num_records", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"ExaminationConfig.{name} is {getattr(self, name)}; it must be at least 1.")
+
+
+def examine(policy: Backbone, config: ExaminationConfig) -> dict[str, Any]:
+    """Shares of values read and of fields told right, with intervals."""
+    world = World(config.world_seed)
+    corpus = Corpus(
+        world, policy.chat, split="e", num_sites=NUM_SITES["e"], picture=lambda step: screenshot_of(world, step)
+    )
+    values = _value_questions(corpus, config)
+    records = _record_questions(corpus, config)
+    asked = [prompt for prompt, *_ in values] + [prompt for prompt, *_ in records]
+    replies = _replies(policy, asked, config.batch_size)
+    read = [
+        _Judged(number, kind, [_answered(reply, gold)])
+        for number, ((_, kind, gold), reply) in enumerate(zip(values, replies, strict=False))
+    ]
+    told = [
+        _Judged(record, question, fields_right(question, truth, reply))
+        for (_, record, question, truth), reply in zip(records, replies[len(values) :], strict=True)
+    ]
+    return {
+        "values_read": _summary(read),
+        "fields_right": _summary(told),
+        "num_records": config.num_records,
+    }
+
+
+class _Judged(NamedTuple):
+    """What is right of one reply."""
+
+    group: int
+    """Replies of a group are about the same thing, and tend to be right or wrong together."""
+    name: str
+    right: list[bool]
+
+
+def fields_right(question: str, truth: str, reply: str) -> list[bool]:
+    """For each field of the right answer, whether the reply has it; what the reply adds counts as wrong."""
+    if question == "describe":
+        wanted, given = _clauses(truth), _clauses(reply)
+        right = [clause in given for clause in wanted]
+        return right + [False] * max(0, len(given) - len(wanted))
+    wanted_fields = json.loads(truth)
+    try:
+        given_fields = json.loads(reply)
+    except ValueError:
+        given_fields = None
+    if not isinstance(given_fields, dict):
+        return [False] * len(wanted_fields)
+    extra = set(given_fields) - set(wanted_fields)
+    return [given_fields.get(name) == value for name, value in wanted_fields.items()] + [False] * len(extra)
+
+
+def _clauses(text: str) -> list[str]:
+    return [clause for sentence in text.removesuffix(".").split(". ") for clause in sentence.split("; ")]
+
+
+def _value_questions(corpus: Corpus, config: ExaminationConfig) -> list[tuple[Prompt, str, str]]:
+    """The last decision of expert episodes, as the agent is asked: what it must say stands on the page."""
+    found: list[tuple[Prompt, str, str]] = []
+    for task in iter_tasks(corpus.world, corpus.split, "evaluation", config.seed):
+        if len(found) == config.num_values:
+            break
+        if task.kind not in _JUDGED:
+            steps = roll_out(corpus.world, task, Solver.expert(corpus.world, task)).steps
+            found.append((corpus.prompt_at(task, steps, len(steps) - 1), task.kind, task.task.answer or ""))
+    return found
+
+
+def _record_questions(corpus: Corpus, config: ExaminationConfig) -> list[tuple[Prompt, int, str, str]]:
+    rng = random.Random(config.seed)
+    found = []
+    for number in range(config.num_records):
+        role: Role = "working" if number % 2 else "episodic"
+        rollout, steps = corpus.some_record(rng, role)
+        for question in QUESTIONS[role]:
+            prompt = corpus.question_about(rollout, steps, role, question)
+            found.append((prompt, number, question, answer_to(corpus.world, question, rollout, steps)))
+    return found
+
+
+def _replies(policy: Backbone, prompts: Sequence[Prompt], batch_size: int) -> list[str]:
+    replies: list[str] = []
+    with Progress("examine", total=len(prompts)) as line:
+        for start in range(0, len(prompts), batch_size):
+            rows = policy.embed([policy.tokenise(prompt) for prompt in prompts[start : start + batch_size]])
+            replies += [policy.text_of(ids) for ids in generate(policy, rows, GenerationConfig(max_new_tokens=256))]
+            line.step(len(rows))
+    return replies
+
+
+def _answered(reply: str, gold: str) -> bool:
+    try:
+        action = parse_action(reply)
+    except PolicyError:
+        return False
+    return action.name == "stop" and is_right(action.arguments.answer, gold)
+
+
+def _summary(judged: Sequence[_Judged]) -> dict[str, Any]:
+    groups: dict[int, list[bool]] = {}
+    by_name: dict[str, list[bool]] = {}
+    for one in judged:
+        groups.setdefault(one.group, []).extend(one.right)
+        by_name.setdefault(one.name, []).extend(one.right)
+    everything = [right for group in groups.values() for right in group]
+    return {
+        "right_rate": sum(everything) / len(everything),
+        "interval": list(grouped_interval(list(groups.values()))),
+        "num": len(everything),
+        "by_name": {
+            name: {"right_rate": sum(own) / len(own), "num": len(own)} for name, own in sorted(by_name.items())
+        },
+    }

@@ -1,0 +1,142 @@
+"""Episodes on the raster view: a solver's steps as they happen, and the trajectories they leave behind."""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from focusmem.agent.prompt import NUM_RECENT
+from focusmem.errors import ConfigError
+from focusmem.lab.world.pages import FACT_NAMES, Address
+from focusmem.lab.world.scene import VIEW_HEIGHT, Word
+from focusmem.lab.world.session import PageSession
+from focusmem.lab.world.solvers import Solver, View
+from focusmem.lab.world.tasks import COMPARISONS, KINDS, MAX_STEPS, LabTask, Use, is_right, make_task, site_names
+from focusmem.lab.world.world import World
+from focusmem.schemas import Screenshot, make_action
+from focusmem.schemas.action import AnyAction
+from focusmem.seeds import derive_seed
+
+MIN_STEPS = 5
+"""Tasks that an expert solves faster are too easy to say anything about memory."""
+COMPARISON_WEIGHT = 3
+"""Comparisons are drawn so much more often than other kinds: they are the long tasks, and many are not sensible."""
+
+
+@dataclass(frozen=True)
+class RolloutStep:
+    """What was seen and done, without pixels: they can be drawn again from where the page stood."""
+
+    path: str
+    scroll: int
+    typed: tuple[tuple[str, str], ...]
+    action: AnyAction
+    error: str | None
+    wanted: AnyAction | None = None
+    """What should have been done, where the action was a slip."""
+
+
+def screenshot_of(world: World, step: RolloutStep) -> Screenshot:
+    """What a step saw, drawn again."""
+    return Screenshot.from_image(session_of(world, step).image())
+
+
+def session_of(world: World, step: RolloutStep) -> PageSession:
+    """The page as it stood before a step."""
+    return PageSession(world, step.path, scroll=step.scroll, typed=step.typed)
+
+
+@dataclass(frozen=True)
+class Rollout:
+    task: LabTask
+    steps: tuple[RolloutStep, ...]
+    answer: str | None
+    """None when the solver never stopped."""
+
+    @property
+    def is_success(self) -> bool:
+        return self.answer is not None and is_right(self.answer, self.task.task.answer or "")
+
+
+def roll_out(
+    world: World, task: LabTask, solver: Solver, *, max_steps: int = MAX_STEPS, slips: random.Random | None = None
+) -> Rollout:
+    """One episode, from the task's start to its end or limit. With `slips`, some actions go wrong by chance."""
+    session = PageSession(world, f"/{task.site_id}/")
+    steps: list[RolloutStep] = []
+    for _ in range(max_steps):
+        view = View(session.path, tuple(control.name for control in session.controls()))
+        wanted = solver.next(view)
+        slip = slip_instead(wanted, solver.sought, view.names, slips) if slips else None
+        action = slip or wanted
+        before = (session.path, session.scroll, session.typed())
+        error = session.perform(action).error if action.name != "stop" else None
+        steps.append(RolloutStep(*before, action, error, wanted if slip else None))
+        if slip:
+            solver.slipped(session.path, session.scroll)
+        if action.name == "stop":
+            return Rollout(task, tuple(steps), action.arguments.answer)
+    return Rollout(task, tuple(steps), None)
+
+
+SLIP_SHARE = 0.08
+"""How often an action goes wrong by chance."""
+HASTE_SHARE = 0.35
+"""How often something is clicked before it has come into view."""
+
+
+def slip_instead(wanted: AnyAction, sought: str | None, names: Sequence[str], rng: random.Random) -> AnyAction | None:
+    """What a careless agent does instead; None when it does what it should. Words are always typed rightly."""
+    if sought is not None and wanted.name == "scroll" and rng.random() < HASTE_SHARE:
+        return make_action("click", description=sought)
+    if wanted.name in ("type", "press_key") or rng.random() >= SLIP_SHARE:
+        return None
+    choices = [make_action("scroll", direction=direction) for direction in ("up", "down")]
+    choices += [make_action("click", description=name) for name in names if name != "Search"]
+    slip = rng.choice(choices)
+    return None if slip == wanted else slip
+
+
+def iter_tasks(
+    world: World, split: str, use: Use, seed: int, *, sites: Sequence[str] | None = None
+) -> Iterator[LabTask]:
+    """Tasks without end, over a split's sites or some of them, as far as they are sensible."""
+    rng = random.Random(derive_seed(world.seed, "tasks", split, use, seed))
+    names = site_names(split) if sites is None else sites
+    if not names:
+        raise ConfigError("There is no site to draw tasks from.")
+    while True:
+        site_id = rng.choice(names)
+        task = make_task(world, site_id, drawn_kind(world, site_id, rng), use, rng.randrange(10**6))
+        if sensible_rollout(world, task) is not None:
+            yield task
+
+
+def drawn_kind(world: World, site_id: str, rng: random.Random) -> str:
+    """A kind of task that fits the site."""
+    kinds = KINDS[world.site(site_id).family]
+    return rng.choices(kinds, [COMPARISON_WEIGHT if kind in COMPARISONS else 1 for kind in kinds])[0]
+
+
+def sensible_rollout(world: World, task: LabTask) -> Rollout | None:
+    """The expert's episode; None where it takes too few steps or too many, or a comparison needs no memory."""
+    rollout = roll_out(world, task, Solver.expert(world, task))
+    is_long_enough = MIN_STEPS <= len(rollout.steps) <= MAX_STEPS
+    is_sensible = rollout.is_success and is_long_enough and not _is_in_window(world, rollout)
+    return rollout if is_sensible else None
+
+
+def _is_in_window(world: World, rollout: Rollout) -> bool:
+    """Whether the first fact of a comparison can still be seen in the recent events when the answer is due."""
+    task = rollout.task
+    if task.kind not in COMPARISONS:
+        return False
+    recent = rollout.steps[-1 - NUM_RECENT : -1]
+    return any(_shows_some_of(world, step, task.entries[0], task.fact or "") for step in recent)
+
+
+def _shows_some_of(world: World, step: RolloutStep, index: int, fact: str) -> bool:
+    if Address.parse(step.path).parts[:2] != ("entry", str(index)):
+        return False
+    label = f"{FACT_NAMES[fact]}:".split()[0]
+    words = (item for item in world.scene(step.path).drawn if isinstance(item, Word) and item.text == label)
+    return any(step.scroll - word.font.line_height < word.top < step.scroll + VIEW_HEIGHT for word in words)

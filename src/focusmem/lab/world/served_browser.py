@@ -1,0 +1,57 @@
+"""Chromium on a world that this machine serves, with the world's own addresses: what is recorded tells of no port."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+from focusmem.browser.base import Browser, Performed
+from focusmem.errors import WorldError
+from focusmem.lab.world.session import ORIGIN
+from focusmem.schemas.action import AnyAction, Goto, make_action
+from focusmem.schemas.observation import Observation
+
+
+class ServedBrowser:
+    """`browser` sees the world at `origin`, without a slash at its end."""
+
+    def __init__(self, browser: Browser, origin: str) -> None:
+        self._browser, self._origin = browser, origin
+
+    async def open(self, url: str) -> None:
+        with self._in_own_words():
+            await self._browser.open(_moved(url, ORIGIN, self._origin))
+
+    async def observe(self) -> Observation:
+        with self._in_own_words():
+            seen = await self._browser.observe()
+        return replace(seen, url=_moved(seen.url, self._origin, ORIGIN))
+
+    async def perform(self, action: AnyAction) -> Performed:
+        if isinstance(action, Goto):
+            action = make_action("goto", url=_moved(action.arguments.url, ORIGIN, self._origin))
+        with self._in_own_words():
+            performed = await self._browser.perform(action)
+        error = None if performed.error is None else self._told(performed.error)
+        return replace(performed, error=error)
+
+    async def close(self) -> None:
+        await self._browser.close()
+
+    async def abandon(self) -> None:
+        await self._browser.abandon()
+
+    def _told(self, text: str) -> str:
+        """Errors name addresses, too, and the policy reads them."""
+        return text.replace(self._origin, ORIGIN).replace(urlsplit(self._origin).netloc, urlsplit(ORIGIN).netloc)
+
+    @contextmanager
+    def _in_own_words(self) -> Iterator[None]:
+        try:
+            yield
+        except WorldError as error:
+            raise type(error)(self._told(str(error))) from error
+
+
+def _moved(url: str, old: str, new: str) -> str:
+    return new + url.removeprefix(old) if url == old or url.startswith(f"{old}/") else url

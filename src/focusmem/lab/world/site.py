@@ -1,0 +1,341 @@
+"""A site from a seed: its entries with their facts, and the hidden conventions an agent cannot know beforehand.
+
+Every convention has a common form that about half of the sites follow, independently of the others: an agent without
+memory can have a prior, and what was true of another site can mislead.
+"""
+
+import colorsys
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from focusmem.lab.world.pictures import EMBLEMS, shade
+from focusmem.lab.world.scene import Colour
+from focusmem.lab.world.words import (
+    ADJECTIVES,
+    CATEGORIES,
+    COLOURS,
+    COUNTRIES,
+    LANGUAGES,
+    MATERIALS,
+    PLACES,
+    invented_name,
+)
+from focusmem.seeds import derive_seed
+
+Family = Literal["market", "encyclopedia"]
+QueryForm = Literal["full", "last", "first"]
+
+COMMON_SHARE = 0.5
+
+SPLITS = {"p": "pretraining", "m": "memory training", "v": "validation", "e": "evaluation"}
+"""First letter of a site's id; sites of different splits never share a seed."""
+
+
+@dataclass(frozen=True)
+class FamilyRules:
+    """What all sites of a family have in common."""
+
+    groups: dict[str, tuple[str, ...]]
+    """Facts that always stand together: a convention says where a group is, not where a fact is."""
+    common_sections: dict[str, str]
+    """The common form: the section that holds each group."""
+    other_sections: tuple[str, ...]
+    """Labels of the further sections; each site has three of them."""
+    picture_facts: tuple[str, ...]
+    """Facts that only the picture shows."""
+    picture_labels: tuple[str, ...]
+    """What the link to the picture may be called where the picture is not on the entry's own page."""
+
+
+RULES: dict[Family, FamilyRules] = {
+    "market": FamilyRules(
+        groups={
+            "make": ("material", "origin"),
+            "measure": ("weight", "length"),
+            "service": ("warranty", "delivery"),
+            "offer": ("price",),
+        },
+        common_sections={"make": "Details", "measure": "Specs", "service": "Service"},
+        other_sections=tuple("Notes Guide Extras Sheet Profile Data Care About Facts Story Index Parts".split()),
+        picture_facts=("colour", "pieces"),
+        picture_labels=("Photo", "Gallery", "View", "Look"),
+    ),
+    "encyclopedia": FamilyRules(
+        groups={
+            "land": ("height", "area"),
+            "past": ("founded", "founder"),
+            "people": ("population", "language"),
+        },
+        common_sections={"land": "Geography", "past": "History", "people": "People"},
+        other_sections=tuple(
+            "Overview Nature Records Culture Notes Life Sources Data Trade Legacy Names Travel".split()
+        ),
+        picture_facts=("emblem", "colour"),
+        picture_labels=("Media", "Image", "Arms", "Plate"),
+    ),
+}
+
+DIALOG_LABELS = tuple("Continue Later Enter Skip Accept Proceed Dismiss Agree".split())
+MENU_LABELS = tuple("Sort Options Display Tools".split())
+EDITION_LABELS = tuple("Expand Unfold Read Open".split())
+NUM_SECTIONS = 6
+NUM_FOUND = 9
+"""Search fills up its list with entries that share a word, so that the right one may be on the second page."""
+NUM_CHOICES = 3
+"""Buttons of a dialog, and links of a short edition; one of them is right."""
+
+MIN_CONTRAST = 4.5
+"""Between a site's colours and what they stand on."""
+
+
+@dataclass(frozen=True)
+class Conventions:
+    """What demonstrations on a site reveal. `None` is the common form where there is one."""
+
+    dialog: str | None
+    """The button that closes the dialog in front of the site; no dialog at all on common sites."""
+    query: QueryForm
+    """What search accepts: the full name on common sites, or its last or first word only."""
+    section_of: dict[str, str]
+    """The section that holds each group of facts."""
+    offer: str | None
+    """The section that holds the price; on common sites it stands on the product's page."""
+    picture: str | None
+    """The link to the picture; on common sites it stands on the entry's page."""
+    menu: str
+    """The menu that orders and filters a list; `Sort` on common sites."""
+    edition: str | None
+    """The link from a short article to the whole one; common sites show the whole one."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A product or an article."""
+
+    index: int
+    name: str
+    category: str
+    facts: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a site looks like; says nothing about its conventions."""
+
+    bar: Colour
+    accent: Colour
+    paper: Colour
+    card: Colour
+    ink: Colour
+    is_boxed: bool
+    """Whether sections are boxes in rows or lines of a list."""
+
+
+@dataclass(frozen=True)
+class Site:
+    site_id: str
+    family: Family
+    name: str
+    look: Look
+    conventions: Conventions
+    entries: tuple[Entry, ...]
+    sections: tuple[str, ...]
+    dialog_buttons: tuple[str, ...]
+    edition_links: tuple[str, ...]
+
+    @property
+    def rules(self) -> FamilyRules:
+        return RULES[self.family]
+
+    def categories(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(entry.category for entry in self.entries))
+
+    def in_category(self, category: str) -> list[Entry]:
+        return [entry for entry in self.entries if entry.category == category]
+
+    def query_for(self, entry: Entry) -> str:
+        """What must be typed to find an entry here."""
+        words = entry.name.split()
+        return {"full": entry.name, "last": words[-1], "first": words[0]}[self.conventions.query]
+
+    def found_by(self, query: str) -> list[Entry]:
+        """What search finds: entries whose required words are exactly those typed, and a few that are like them."""
+        wanted = " ".join(query.lower().split())
+        exact = [entry for entry in self.entries if self.query_for(entry).lower() == wanted]
+        words = set(wanted.split())
+        alike = [entry for entry in self.entries if entry not in exact and words & set(entry.name.lower().split())]
+        return exact + alike[: max(0, NUM_FOUND - len(exact))] if exact else []
+
+    def group_of(self, fact: str) -> str:
+        return next(group for group, facts in self.rules.groups.items() if fact in facts)
+
+    def place_of(self, fact: str) -> str | None:
+        """The section that shows a fact; None when the entry's own page does."""
+        group = self.group_of(fact)
+        return self.conventions.offer if group == "offer" else self.conventions.section_of[group]
+
+    def facts_in(self, section: str) -> tuple[str, ...]:
+        return tuple(
+            fact
+            for group, facts in self.rules.groups.items()
+            for fact in facts
+            if (self.conventions.offer if group == "offer" else self.conventions.section_of[group]) == section
+        )
+
+
+@lru_cache(maxsize=4096)
+def make_site(world_seed: int, site_id: str) -> Site:
+    """`site_id` is a split's letter and a number, such as `e-12`; even numbers are markets."""
+    rng = random.Random(derive_seed(world_seed, "site", site_id))
+    number = int(site_id.split("-")[1])
+    family: Family = "market" if number % 2 == 0 else "encyclopedia"
+    rules = RULES[family]
+    extras = rng.sample(rules.other_sections, NUM_SECTIONS - len(rules.common_sections))
+    sections = [*rules.common_sections.values(), *extras]
+    rng.shuffle(sections)
+    buttons, editions = rng.sample(DIALOG_LABELS, NUM_CHOICES), rng.sample(EDITION_LABELS, NUM_CHOICES)
+    conventions = _make_conventions(rng, family, sections, buttons, editions)
+    ending = rng.choice(_NAME_ENDINGS[family])
+    return Site(
+        site_id=site_id,
+        family=family,
+        name=f"{invented_name(rng)} {ending}",
+        look=_make_look(rng),
+        conventions=conventions,
+        entries=_make_products(rng) if family == "market" else _make_articles(rng),
+        sections=tuple(sections),
+        dialog_buttons=tuple(buttons),
+        edition_links=tuple(editions),
+    )
+
+
+_NAME_ENDINGS: dict[Family, tuple[str, ...]] = {
+    "market": ("Market", "Store", "Shop", "Bazaar", "Outlet", "Depot"),
+    "encyclopedia": ("Pedia", "Atlas", "Lexicon", "Almanac", "Archive", "Reader"),
+}
+
+
+def _make_conventions(
+    rng: random.Random, family: Family, sections: list[str], buttons: list[str], editions: list[str]
+) -> Conventions:
+    rules = RULES[family]
+
+    def is_common() -> bool:
+        return rng.random() < COMMON_SHARE
+
+    section_of = {
+        group: home if is_common() else rng.choice([name for name in sections if name != home])
+        for group, home in rules.common_sections.items()
+    }
+    query: QueryForm = "full" if is_common() else rng.choice(("last", "first"))
+    is_market = family == "market"
+    return Conventions(
+        dialog=None if is_common() else rng.choice(buttons),
+        query=query,
+        section_of=section_of,
+        offer=None if not is_market or is_common() else rng.choice(sections),
+        picture=None if is_common() else rng.choice(rules.picture_labels),
+        menu="Sort" if is_common() else rng.choice(MENU_LABELS[1:]),
+        edition=None if is_market or is_common() else rng.choice(editions),
+    )
+
+
+def _make_look(rng: random.Random) -> Look:
+    hue, other = rng.random(), rng.random()
+    dark = rng.random() < 0.12
+    paper = _hsl(hue, 0.35, 0.96) if not dark else _hsl(hue, 0.2, 0.16)
+    return Look(
+        bar=_readable(_hsl(hue, 0.55, 0.33), (255, 255, 255)),
+        accent=_readable(_hsl(other, 0.65, 0.38 if not dark else 0.7), paper),
+        paper=paper,
+        card=(255, 255, 255) if not dark else _hsl(hue, 0.2, 0.24),
+        ink=(28, 30, 38) if not dark else (236, 236, 240),
+        is_boxed=rng.random() < 0.5,
+    )
+
+
+def _readable(colour: Colour, ground: Colour) -> Colour:
+    """The colour, darker or lighter until it stands out from the ground: yellows and greens are bright by nature."""
+    amount = -0.06 if _luminance(ground) > 0.4 else 0.06
+    while _contrast(colour, ground) < MIN_CONTRAST:
+        colour = shade(colour, amount)
+    return colour
+
+
+def _contrast(one: Colour, other: Colour) -> float:
+    """As the W3C's accessibility guidelines define it, from 1 to 21."""
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: Colour) -> float:
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in (one / 255 for one in colour)
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _hsl(hue: float, saturation: float, lightness: float) -> Colour:
+    red, green, blue = colorsys.hls_to_rgb(hue, lightness, saturation)
+    return round(red * 255), round(green * 255), round(blue * 255)
+
+
+def _make_products(rng: random.Random) -> tuple[Entry, ...]:
+    """Five categories of eight; makers are few, so that a maker's name finds several products."""
+    makers = [invented_name(rng) for _ in range(8)]
+    entries: list[Entry] = []
+    names: set[str] = set()
+    for category in rng.sample(list(CATEGORIES), 5):
+        nouns = rng.sample(CATEGORIES[category].split(), 2)
+        materials = rng.sample(MATERIALS, 3)  # few, so that a filtered list still has something to order
+        prices = rng.sample(range(300, 29_900), 8)  # all different, so that the cheapest is one
+        for price in prices:
+            name = _new_name(rng, names, makers, lambda: rng.choice(ADJECTIVES), nouns)
+            facts = {
+                "material": rng.choice(materials),
+                "origin": rng.choice(COUNTRIES),
+                "weight": f"{rng.randrange(105, 9900, 5)} g",
+                "length": f"{rng.randrange(6, 240)} cm",
+                "warranty": f"{rng.randrange(3, 61)} months",
+                "delivery": f"{rng.randrange(2, 31)} days",
+                "price": f"${price // 100}.{price % 100:02}",
+                "colour": rng.choice(list(COLOURS)),
+                "pieces": str(rng.randrange(1, 6)),
+            }
+            entries.append(Entry(len(entries), name, category, facts))
+    return tuple(entries)
+
+
+def _make_articles(rng: random.Random) -> tuple[Entry, ...]:
+    regions = [invented_name(rng) for _ in range(8)]
+    entries: list[Entry] = []
+    names: set[str] = set()
+    for kind in rng.sample(list(PLACES), 5):
+        nouns = rng.sample(PLACES[kind].split(), 2)
+        for _ in range(8):
+            name = _new_name(rng, names, regions, lambda: invented_name(rng), nouns)
+            facts = {
+                "height": f"{rng.randrange(12, 4800)} m",
+                "area": f"{rng.randrange(2, 990)} km2",
+                "founded": str(rng.randrange(812, 1998)),
+                "founder": f"{invented_name(rng)} {invented_name(rng)}",
+                "population": f"{rng.randrange(1, 990)},{rng.randrange(0, 1000):03}",
+                "language": rng.choice(LANGUAGES),
+                "emblem": rng.choice(EMBLEMS),
+                "colour": rng.choice(list(COLOURS)),
+            }
+            entries.append(Entry(len(entries), name, kind, facts))
+    return tuple(entries)
+
+
+def _new_name(
+    rng: random.Random, taken: set[str], firsts: list[str], middle: Callable[[], str], lasts: list[str]
+) -> str:
+    """Three words that no other entry of the site is called."""
+    while (name := f"{rng.choice(firsts)} {middle()} {rng.choice(lasts)}") in taken:
+        pass
+    taken.add(name)
+    return name

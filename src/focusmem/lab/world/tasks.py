@@ -1,0 +1,241 @@
+"""Questions about a site, with their gold answers.
+
+Each kind has wordings of its own for memory training, for the bank and for evaluation: the leakage guard removes
+whatever shares a query's wording, so what helps is another wording or another kind of task on the same site.
+"""
+
+import random
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal, cast
+
+from focusmem.lab.world.pages import FACT_NAMES, listed
+from focusmem.lab.world.session import HOST, ORIGIN
+from focusmem.lab.world.site import Entry, Family, Site
+from focusmem.lab.world.world import World
+from focusmem.schemas import Annotations, Task
+from focusmem.seeds import derive_seed
+
+Use = Literal["memory", "bank", "evaluation"]
+USES: tuple[Use, ...] = ("memory", "bank", "evaluation")
+
+KINDS: dict[Family, tuple[str, ...]] = {
+    "market": ("attribute", "picture", "price", "extreme", "compare", "yesno"),
+    "encyclopedia": ("fact", "emblem", "contrast", "check"),
+}
+COMPARISONS = ("compare", "contrast")
+"""Kinds whose first fact has left the recent window when it is needed."""
+REQUESTS = {
+    **dict.fromkeys(("yesno", "check"), ("Say the value, then yes or no.",)),
+    **dict.fromkeys(COMPARISONS, ("Say both values, then the name.",)),
+}
+"""What the answer must hold, where it could be guessed otherwise."""
+MAX_STEPS = 15
+NUMBERS: dict[Family, tuple[str, ...]] = {
+    "market": ("weight", "length", "warranty", "delivery"),
+    "encyclopedia": ("height", "area", "founded", "population"),
+}
+"""Facts that can be weighed against one another."""
+_WORDINGS = Path(__file__).parent / "wordings"
+
+
+@dataclass(frozen=True)
+class LabTask:
+    """A task, and what only the laboratory knows of it."""
+
+    task: Task
+    kind: str
+    use: Use
+    entries: tuple[int, ...]
+    """The entries to look at, in order; none where the list itself is the answer."""
+    fact: str | None
+    category: str | None = None
+    material: str | None = None
+    order: str | None = None
+    """How the list must be ordered for its first entry to be the answer."""
+
+    @property
+    def site_id(self) -> str:
+        return self.task.site
+
+
+@lru_cache(maxsize=64)
+def wordings(kind: str, use: Use) -> tuple[str, ...]:
+    lines = (_WORDINGS / f"{kind}.txt").read_text(encoding="utf-8").splitlines()
+    return tuple(line.removeprefix(f"{use}: ") for line in lines if line.startswith(f"{use}: "))
+
+
+def make_task(world: World, site_id: str, kind: str, use: Use, number: int) -> LabTask:
+    """The same arguments give the same task."""
+    rng = random.Random(derive_seed(world.seed, "task", site_id, kind, use, number))
+    site = world.site(site_id)
+    draft = _DRAFTS[kind](site, rng)
+    wording = rng.choice(wordings(kind, use))
+    task = Task(
+        task_id=f"{site_id}.{kind}.{use}.{number}",
+        instruction=" ".join([wording.format(**draft.slots), *REQUESTS.get(kind, ())]),
+        start_url=f"{ORIGIN}/{site_id}/",
+        site=site_id,
+        answer=draft.answer,
+        annotations=Annotations(instance=f"{site_id} {draft.instance}", template=f"{kind}: {wording}"),
+        allowed_sites=(HOST,),
+        max_steps=MAX_STEPS,
+    )
+    return LabTask(
+        task, kind, use, draft.entries, draft.fact, category=draft.category, material=draft.material, order=draft.order
+    )
+
+
+def task_of(world: World, task_id: str) -> LabTask:
+    """The task of this name; its name says all that it is made from."""
+    site_id, kind, use, number = task_id.split(".")
+    return make_task(world, site_id, kind, cast(Use, use), int(number))
+
+
+NUM_SITES = {"p": 4000, "m": 4000, "v": 60, "e": 60}
+"""How many sites of each split tasks are drawn from."""
+
+
+def site_names(split: str) -> list[str]:
+    return [f"{split}-{number}" for number in range(NUM_SITES[split])]
+
+
+def judge(task: Task, answer: str) -> bool:
+    return is_right(answer, task.answer or "")
+
+
+def is_right(answer: str, gold: str) -> bool:
+    """Equal up to case, spaces and punctuation at the ends."""
+    return _plain(answer) == _plain(gold)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.lower().split()).strip(" .,!?\"'")
+
+
+# How each kind is drawn
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Draft:
+    slots: dict[str, str]
+    answer: str
+    instance: str
+    entries: tuple[int, ...] = ()
+    fact: str | None = None
+    category: str | None = None
+    material: str | None = None
+    order: str | None = None
+
+
+def _plain_fact(fact: str) -> str:
+    return FACT_NAMES.get(fact, fact).lower()
+
+
+def _one_fact(site: Site, rng: random.Random, facts: tuple[str, ...]) -> _Draft:
+    entry, fact = rng.choice(site.entries), rng.choice(facts)
+    return _Draft(
+        slots={"fact": _plain_fact(fact), "entry": entry.name},
+        answer=entry.facts[fact],
+        instance=f"{entry.name} {fact}",
+        entries=(entry.index,),
+        fact=fact,
+    )
+
+
+def _section_facts(site: Site) -> tuple[str, ...]:
+    return tuple(fact for group, facts in site.rules.groups.items() if group != "offer" for fact in facts)
+
+
+def _lookup(site: Site, rng: random.Random) -> _Draft:
+    return _one_fact(site, rng, _section_facts(site))
+
+
+def _picture(site: Site, rng: random.Random) -> _Draft:
+    draft = _one_fact(site, rng, site.rules.picture_facts)
+    names = {"pieces": "number of pieces"}
+    assert draft.fact is not None
+    slots = draft.slots | {"fact": names.get(draft.fact, draft.fact)}
+    return _Draft(slots=slots, answer=draft.answer, instance=draft.instance, entries=draft.entries, fact=draft.fact)
+
+
+def _price(site: Site, rng: random.Random) -> _Draft:
+    return _one_fact(site, rng, ("price",))
+
+
+def _yes_no(site: Site, rng: random.Random) -> _Draft:
+    entry, fact = rng.choice(site.entries), rng.choice(_section_facts(site))
+    is_true = rng.random() < 0.5
+    others = sorted({one.facts[fact] for one in site.entries} - {entry.facts[fact]})
+    value = entry.facts[fact] if is_true else rng.choice(others)
+    return _Draft(
+        slots={"fact": _plain_fact(fact), "entry": entry.name, "value": value},
+        answer=f"{entry.facts[fact]}, {'yes' if is_true else 'no'}",
+        instance=f"{entry.name} {fact} {value}",
+        entries=(entry.index,),
+        fact=fact,
+    )
+
+
+def _comparison(site: Site, rng: random.Random) -> _Draft:
+    fact = rng.choice(NUMBERS[site.family])
+    one, other = rng.sample(site.entries, 2)
+    while number_of(one, fact) == number_of(other, fact):
+        one, other = rng.sample(site.entries, 2)
+    wants_more = rng.random() < 0.5
+    right, more = wanted_of((one, other), fact, wants_more), more_of(fact, wants_more)
+    return _Draft(
+        slots={"fact": _plain_fact(fact), "entry": one.name, "other": other.name, "more": more},
+        answer=f"{one.facts[fact]}, {other.facts[fact]}, {right.name}",
+        instance=f"{one.name} {other.name} {fact}",
+        entries=(one.index, other.index),
+        fact=fact,
+    )
+
+
+def more_of(fact: str, wants_more: bool) -> str:
+    """How a comparison by this fact asks for more of it, or for less."""
+    if fact == "founded":
+        return "later" if wants_more else "earlier"
+    return "larger" if wants_more else "smaller"
+
+
+def wanted_of(pair: Sequence[Entry], fact: str, wants_more: bool) -> Entry:
+    """The one of two entries, with different numbers, that has more of a fact, or less."""
+    return sorted(pair, key=lambda entry: number_of(entry, fact))[wants_more]
+
+
+def number_of(entry: Entry, fact: str) -> int:
+    return int(re.sub(r"[^0-9]", "", entry.facts[fact].removesuffix("km2")))
+
+
+def _extreme(site: Site, rng: random.Random) -> _Draft:
+    category = rng.choice(site.categories())
+    material = rng.choice(sorted({entry.facts["material"] for entry in site.in_category(category)}))
+    order = rng.choice(("low", "high"))
+    first = listed(site, category, material, order)[0]
+    return _Draft(
+        slots={"extreme": "cheapest" if order == "low" else "dearest", "kind": category, "material": material},
+        answer=first.name,
+        instance=f"{order} {category} {material}",
+        category=category,
+        material=material,
+        order=order,
+    )
+
+
+_DRAFTS: dict[str, Callable[[Site, random.Random], _Draft]] = {
+    "attribute": _lookup,
+    "fact": _lookup,
+    "picture": _picture,
+    "emblem": _picture,
+    "price": _price,
+    "yesno": _yes_no,
+    "check": _yes_no,
+    "compare": _comparison,
+    "contrast": _comparison,
+    "extreme": _extreme,
+}

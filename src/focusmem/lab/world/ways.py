@@ -1,0 +1,70 @@
+"""Which of a site's ways a task needs, and which an episode shows: what makes a trajectory worth finding."""
+
+from collections.abc import Sequence
+
+from focusmem.lab.world.answers import facts_seen
+from focusmem.lab.world.pages import FACT_NAMES, Address
+from focusmem.lab.world.rollout import RolloutStep
+from focusmem.lab.world.tasks import LabTask
+from focusmem.lab.world.world import World
+
+_FACT_OF_NAME = {name.lower(): fact for fact, name in FACT_NAMES.items()}
+
+
+def needed_way(world: World, task: LabTask) -> str:
+    """The convention that decides where the answer is: a group of facts, the offer, the picture or the menu."""
+    site = world.site(task.site_id)
+    if task.category is not None:
+        return "menu"
+    assert task.fact is not None
+    return "picture" if task.fact in site.rules.picture_facts else site.group_of(task.fact)
+
+
+def shown_ways(world: World, steps: Sequence[RolloutStep]) -> set[str]:
+    """The conventions whose form on this site can be told from these steps."""
+    return {way for step in steps for way in _shown_at(world, step)}
+
+
+def followed_ways(world: World, steps: Sequence[RolloutStep], at: int) -> set[str]:
+    """The conventions that the action of a step goes by: told by the action itself, or by a part of an entry that it
+    leads to. An entry itself is opened in the same way on every site."""
+    followed = _told_by_action(world, steps[at])
+    led_to = steps[at + 1 : at + 2]
+    if led_to and led_to[0].path != steps[at].path:
+        match Address.parse(led_to[0].path).parts:
+            case ("entry", _, _, *_):
+                followed |= _told_by_page(world, led_to[0]) - _told_by_page(world, steps[at])
+    return followed
+
+
+def _shown_at(world: World, step: RolloutStep) -> set[str]:
+    return _told_by_action(world, step) | _told_by_page(world, step)
+
+
+def _told_by_action(world: World, step: RolloutStep) -> set[str]:
+    address = Address.parse(step.path)
+    site = world.site(address.site_id)
+    own, action = site.conventions, step.action
+    clicked = action.arguments.description if action.name == "click" else None
+    told = {name for name in ("dialog", "edition") if clicked and clicked == getattr(own, name)}
+    if action.name == "type" and site.found_by(action.arguments.text):
+        told.add("query")
+    if address.parts[:1] == ("kind",) and clicked == own.menu:
+        told.add("menu")
+    return told
+
+
+def _told_by_page(world: World, step: RolloutStep) -> set[str]:
+    address = Address.parse(step.path)
+    site = world.site(address.site_id)
+    own = site.conventions
+    match address.parts:
+        case ("entry", _) if own.edition is None:
+            return {name for name in ("offer", "picture") if getattr(own, name) is None}
+        case ("entry", _, "edition", label) if label == own.edition:
+            return {"picture"} if own.picture is None else set()
+        case ("entry", _, "picture"):
+            return {"picture"}
+        case ("entry", _, "part", _):
+            return {site.group_of(_FACT_OF_NAME[name]) for name in facts_seen(world, step)}
+    return set()

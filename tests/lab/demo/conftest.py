@@ -1,0 +1,5 @@
+"""See fixtures."""
+
+from small_lab import policy, world
+
+__all__ = ["policy", "world"]

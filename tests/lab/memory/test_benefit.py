@@ -1,0 +1,57 @@
+import pytest
+import torch
+
+from focusmem.errors import CheckpointError
+from focusmem.lab.memory.benefit import measure_benefit
+from focusmem.lab.memory.decisions import LabDecisions, LabDecisionsConfig, SiteFirst
+from focusmem.lab.memory.need import surprise_of
+from focusmem.lab.memory.split_bank import SplitBank
+from focusmem.lab.memory.stream import useful_decisions
+from focusmem.lab.memory.variants import LAB_MEMORY
+from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.policy import MemoryPolicy
+from toys import shake
+
+
+def stored(policy, folder, *, name, stage):
+    torch.manual_seed(1)
+    memory = MemoryPolicy(policy, LAB_MEMORY)
+    shake(memory)
+    Checkpoint.save(memory, folder, notes={"stage": stage, "variant": name})
+    return folder
+
+
+def test_alone_is_what_the_policy_alone_would_do_and_memory_changes_it(world, policy, tmp_path):
+    figures = measure_benefit(
+        policy, stored(policy, tmp_path / "a", name="content", stage="stage_a"), "content", num_episodes=4
+    )
+    bank = SplitBank(world, "v")
+    config = LabDecisionsConfig(split="v", num_trajectories=4, negative_share=0.0, seed=1)
+    source = LabDecisions(world, policy.chat, bank, SiteFirst(bank), config)
+    nats = surprise_of(policy, source).nats
+    useful = [useful_decisions(source, number) for number in range(4)]
+    for group, wanted in (("useful", True), ("others", False)):
+        own = [
+            value
+            for values, flags in zip(nats, useful, strict=True)
+            for value, flag in zip(values, flags, strict=True)
+            if flag == wanted
+        ]
+        assert figures[group]["num_decisions"] == len(own) > 0
+        assert figures[group]["alone"]["mean_nats"] == pytest.approx(sum(own) / len(own), rel=1e-3)
+        assert figures[group]["with_memory"]["mean_nats"] != pytest.approx(sum(own) / len(own), rel=1e-3)
+        low, high = figures[group]["alone"]["likely_interval"]
+        assert low <= figures[group]["alone"]["likely_rate"] <= high
+
+
+def test_a_shut_gate_leaves_the_policy_alone(policy, tmp_path):
+    """And one variant's figures are not another's."""
+    folder = stored(policy, tmp_path / "b", name="full", stage="stage_b")
+    Checkpoint.open(folder).with_threshold(1 - 1e-6)
+    figures = measure_benefit(policy, folder, "full", num_episodes=4)
+    for group in ("useful", "others"):
+        assert figures[group]["with_memory"]["mean_nats"] == pytest.approx(
+            figures[group]["alone"]["mean_nats"], rel=1e-5
+        )
+    with pytest.raises(CheckpointError, match="left by 'stage_b'"):
+        measure_benefit(policy, folder, "content", num_episodes=4)
