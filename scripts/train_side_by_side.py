@@ -38,11 +38,11 @@ import torch
 from focusmem.errors import TrainingError
 from focusmem.files import write_whole
 from focusmem.lab.memory.decisions import LabDecisionsConfig
-from focusmem.lab.memory.experiment import train_on_stream
+from focusmem.lab.memory.drills import Drills
 from focusmem.lab.memory.gate import teach_gate
-from focusmem.lab.memory.memory_drills import Drills
 from focusmem.lab.memory.split_bank import SplitBank
 from focusmem.lab.memory.stream import COURSE, StreamConfig
+from focusmem.lab.memory.training import train_memory
 from focusmem.lab.memory.variants import LabTraining
 from focusmem.lab.policy.policy import load_policy
 from focusmem.lab.shipped import Weights
@@ -154,7 +154,7 @@ class Lane:
             max_minutes=left_minutes,
         )
         try:
-            return train_on_stream(
+            return train_memory(
                 self.policy,
                 job.variant,
                 self.out / job.name,

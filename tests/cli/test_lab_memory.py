@@ -38,13 +38,6 @@ def test_an_embedder_is_trained_and_written(policy, tmp_path):
     assert (tmp_path / "e" / "embedder.safetensors").exists()
 
 
-def test_training_without_preparation_says_what_to_run(policy, tmp_path):
-    out = ("--prepared", str(tmp_path / "none"), "--out", str(tmp_path / "run"), "--device", "cpu")
-    result = run("train", "full", "--policy", policy, *out)
-    assert isinstance(result.exception, StorageError)
-    assert "focusmem lab prepare" in str(result.exception)
-
-
 def test_without_a_gpu_the_way_out_is_told(policy, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     result = run("train", "full", "--policy", policy, "--out", str(tmp_path / "run"))
@@ -84,7 +77,7 @@ def test_only_a_run_that_is_there_is_resumed(tmp_path):
 @pytest.mark.parametrize("verb", ["evaluate", "train"])
 def test_a_damaged_memory_is_named_before_a_bank_is_made(tmp_path, monkeypatch, verb):
     monkeypatch.setattr("focusmem.recipes.lab_evaluation.LabRecall.build", None)
-    monkeypatch.setattr("focusmem.lab.memory.experiment.SplitBank", None)
+    monkeypatch.setattr("focusmem.lab.memory.training.SplitBank", None)
     words = {"evaluate": ("--memory", "full", "--checkpoint"), "train": ("full", "--device", "cpu", "--start")}
     result = run(verb, *words[verb], str(tmp_path / "nowhere"), "--out", str(tmp_path / "run"))
     assert isinstance(result.exception, StorageError)
@@ -151,7 +144,6 @@ def test_what_ships_is_used_unless_told_otherwise(toy_weights, tmp_path, monkeyp
         ("examine",),
         ("embedder", "--out", "x"),
         ("bank", "--out", "x"),
-        ("prepare", "--out", "x"),
         ("train", "full", "--prepared", "x", "--out", "x"),
         ("gate", "full", "--checkpoint", "x"),
     ],

@@ -1,7 +1,6 @@
 """The teacher on a toy policy that was taught its answers by heart, so that what it says is known."""
 
 import json
-from dataclasses import replace
 
 import pytest
 import torch
@@ -224,27 +223,3 @@ def test_whatever_a_policy_says_can_be_stored(tmp_path):
 def test_config_names_the_field():
     with pytest.raises(ConfigError, match=r"TeacherConfig.max_new_tokens is 0"):
         TeacherConfig(max_new_tokens=0)
-
-
-def test_guesses_save_time_and_change_nothing(teacher, backbone, prompts, tmp_path, monkeypatch):
-    """Right ones are agreed to, wrong ones and missing ones make no difference to what is said."""
-    teacher.prepare(data_of(*ITEMS))
-    guessing = Teacher(backbone, tmp_path / "guessing", teacher.config)
-    right = replace(ITEMS[0], guesses={name: ANSWERS[name] for name in ("describe", "episodic_summary")})
-    wrong = replace(
-        ITEMS[1], guesses={"describe": ANSWERS["describe"] + " Or not.", "working_change": "", "other": "x"}
-    )
-    num_said = []
-
-    def counted(own, rows, config):
-        num_said.append(len(rows))
-        return generate(own, rows, config)
-
-    monkeypatch.setattr("focusmem.training.teacher.generate", counted)
-    counts = guessing.prepare(ListedBatches([TrainingBatch(items=(right, wrong))]))
-    assert sum(num_said) == 4, "one answer about the first, all three about the second"
-    assert counts.discarded == {"episodic_anchor": 1, "working_state": 1}
-    for item in ITEMS:
-        one, two = (store.read(item.digest) for store in (teacher.store, guessing.store))
-        assert (one.description.ids, one.functional) == (two.description.ids, two.functional)
-        torch.testing.assert_close(one.description.hidden_MD, two.description.hidden_MD, rtol=1e-4, atol=1e-4)

@@ -2,20 +2,15 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from focusmem.cli.lab import PolicyOption, app, load_policy
 from focusmem.cli.output import print_json
 
-if TYPE_CHECKING:
-    from focusmem.lab.memory.experiment import ExperimentConfig
-
 __all__ = ["app"]
 
-_PREPARED_SITES = 400
-"""What a prepared bank is made of; all of the split would take many minutes."""
 _GATE_RATE = 3e-3
 """Of the gate alone: it is small, and nothing else moves."""
 
@@ -105,29 +100,6 @@ def bank(
 
 
 @app.command()
-def prepare(
-    out: Annotated[Path, typer.Option(help="The prepared folder; what is there already is kept.")],
-    policy: PolicyOption = None,
-    embedder: Annotated[Path | None, typer.Option(help="An embedder folder; without one, sites go by name.")] = None,
-    trajectories: Annotated[int, typer.Option(help="Expert episodes to learn from.")] = 1500,
-    lessons: Annotated[
-        bool, typer.Option(help="Also what the teacher says; stage B and action-only need none.")
-    ] = True,
-    device: DeviceOption = "cuda",
-    workers: Annotated[int, typer.Option(help="Processes that draw pictures.")] = 13,
-) -> None:
-    """focusmem lab prepare --policy runs/policy/policy --embedder runs/embedder --out runs/prepared
-
-    Work out what memory training needs and no trained weight changes: what retrieval finds, and what the teacher says.
-    """
-    from focusmem.lab.memory.experiment import prepare as run
-
-    backbone = load_policy(policy, device)
-    run(backbone, embedder, _experiment(trajectories), out, has_lessons=lessons, num_workers=workers)
-    typer.echo(f"Prepared: {out}")
-
-
-@app.command()
 def train(
     variant: Annotated[str, typer.Argument(help="action-only, semantic, functional, content, readout, full, ...")],
     out: Annotated[Path, typer.Option(help="The run's folder; a run that was stopped goes on from it.")],
@@ -139,31 +111,21 @@ def train(
             "content, also `action-only`'s."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Without --prepared: which episodes.")] = 0,
-    prepared: Annotated[
-        Path | None,
-        typer.Option(
-            help="Learn from what `focusmem lab prepare` left in this folder; without it, every episode is new."
-        ),
-    ] = None,
-    trajectories: Annotated[int, typer.Option(help="With --prepared: as many as were prepared.")] = 1500,
-    episodes: Annotated[int, typer.Option(help="Without --prepared: new episodes per step.")] = 8,
-    drills: Annotated[
-        int, typer.Option(help="Without --prepared: comparisons besides, and as many decisions about ways, per step.")
-    ] = 32,
+    seed: Annotated[int, typer.Option(help="Which episodes.")] = 0,
+    episodes: Annotated[int, typer.Option(help="New episodes per step.")] = 8,
+    drills: Annotated[int, typer.Option(help="Comparisons besides, and as many decisions about ways, per step.")] = 32,
     course: Annotated[
         bool | None,
         typer.Option(
             "--course/--no-course",
-            help="Without --prepared: begin with short drills alone, from easy to hard; unless told, where there is no "
-            "--start.",
+            help="Begin with short drills alone, from easy to hard; unless told, where there is no --start.",
         ),
     ] = None,
     steps: Annotated[int, typer.Option(help="Steps of stage A, those of a course included.")] = 4000,
     more_steps: Annotated[int, typer.Option(help="Steps of stage B.")] = 1000,
     gate_steps: Annotated[
         int,
-        typer.Option(min=0, help="Without --prepared: steps of the gate alone, after stage B; 0 leaves them out."),
+        typer.Option(min=0, help="Steps of the gate alone, after stage B; 0 leaves them out."),
     ] = 400,
     rate: Annotated[float, typer.Option(help="Learning rate of stage A; half of it in stage B.")] = 2e-4,
     state_layer: Annotated[
@@ -198,10 +160,9 @@ def train(
     from dataclasses import replace
 
     from focusmem.lab.memory.decisions import LabDecisionsConfig
-    from focusmem.lab.memory.experiment import train as train_on_prepared
-    from focusmem.lab.memory.experiment import train_on_stream
-    from focusmem.lab.memory.memory_drills import Drills
+    from focusmem.lab.memory.drills import Drills
     from focusmem.lab.memory.stream import COURSE, StreamConfig
+    from focusmem.lab.memory.training import train_memory
     from focusmem.lab.memory.variants import LabTraining
     from focusmem.training.config import LoopConfig
     from focusmem.training.processes import own_device
@@ -230,26 +191,14 @@ def train(
         max_minutes=max_minutes,
     )
     backbone = load_policy(policy, device)
-    if prepared is None:
-        is_fresh = start is None if course is None else course
-        stream = StreamConfig(
-            num_episodes=episodes,
-            drills=Drills(num_numbers=drills, num_ways=drills),
-            course=COURSE if is_fresh else (),
-        )
-        decisions = LabDecisionsConfig(seed=seed)
-        memory = train_on_stream(backbone, variant, out, training, stream=stream, decisions=decisions, start=start)
-    else:
-        memory = train_on_prepared(
-            backbone,
-            variant,
-            _experiment(trajectories),
-            prepared,
-            out,
-            training,
-            start=start,
-            sees_beforehand=is_on_gpu,
-        )
+    is_fresh = start is None if course is None else course
+    stream = StreamConfig(
+        num_episodes=episodes,
+        drills=Drills(num_numbers=drills, num_ways=drills),
+        course=COURSE if is_fresh else (),
+    )
+    decisions = LabDecisionsConfig(seed=seed)
+    memory = train_memory(backbone, variant, out, training, stream=stream, decisions=decisions, start=start)
     if team > 1 and os.environ.get("RANK", "0") != "0":
         return
     typer.echo(
@@ -345,13 +294,3 @@ def benefit(
             for way, one in (("alone", own["alone"]), ("with memory", own["with_memory"]))
         ]
         typer.echo(f"{own['num_decisions']} decisions that {words}: {'; '.join(parts)}.")
-
-
-def _experiment(num_trajectories: int) -> "ExperimentConfig":
-    from focusmem.lab.memory.decisions import LabDecisionsConfig
-    from focusmem.lab.memory.experiment import ExperimentConfig
-    from focusmem.training.trajectory_batches import BatchingConfig
-
-    decisions = LabDecisionsConfig(num_trajectories=num_trajectories, num_sites=_PREPARED_SITES)
-    batching = BatchingConfig(num_decisions=48, max_per_trajectory=3, num_epochs=16)
-    return ExperimentConfig(decisions=decisions, batching=batching)

@@ -75,18 +75,6 @@ def generate(
     return replies
 
 
-@torch.no_grad()
-def is_greedy(backbone: Backbone, rows: Sequence[Row], hidden_MD: Tensor, *, max_tokens: int = 8192) -> list[bool]:
-    """Whether each row's reply, end mark included, is what greedy decoding would give, up to rounding.
-
-    `hidden_MD` are the rows' `target_hidden`. A reply that was guessed is read in one pass, where saying it takes as
-    many passes as it has tokens.
-    """
-    chosen = torch.cat([_of_words(backbone, part).argmax(dim=-1) for part in torch.split(hidden_MD, max_tokens)])
-    found = iter(chosen.tolist())  # the one wait for the GPU
-    return [[next(found) for _ in row.target_ids] == list(row.target_ids) for row in rows]
-
-
 def _of_words(backbone: Backbone, hidden_ND: Tensor) -> Tensor:
     """Logits (N, V) in which no token stands that means a picture: whoever reads the reply would look for one."""
     logits_NV = backbone.logits(hidden_ND)

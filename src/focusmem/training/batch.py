@@ -1,7 +1,7 @@
 """What one step learns from: decisions, and the evidence items they share."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol, get_args
 
@@ -25,8 +25,6 @@ class TrainingItem:
     """What the teacher said about it; only stage A's content losses ask for it."""
     group: str = ""
     """Items of one group are alike at first sight: to tell them apart, a gate must look twice."""
-    guesses: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """What the teacher may be going to say, by question: it is faster to agree than to say it word by word."""
 
     def __post_init__(self) -> None:
         if self.role not in get_args(Role):

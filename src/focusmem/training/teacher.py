@@ -14,7 +14,7 @@ from torch import Tensor
 
 from focusmem.errors import ConfigError
 from focusmem.model.backbone import Backbone, VisionFeatures
-from focusmem.model.generation import GenerationConfig, generate, is_greedy
+from focusmem.model.generation import GenerationConfig, generate
 from focusmem.model.inputs import TokenRow, alike_in_length
 from focusmem.progress import Progress
 from focusmem.training.batch import TrainingBatch, TrainingData, TrainingItem
@@ -61,8 +61,8 @@ def lesson_store(folder: Path, backbone: Backbone, config: TeacherConfig | None 
 
 
 class Teacher:
-    """What was guessed is agreed to at once. The rest is said token by token, which takes as long for one reply as for
-    hundreds: so it waits until there is enough of it.
+    """Asks the frozen policy about each item. Decoding takes as long for one reply as for hundreds, so questions wait
+    until there are enough of them.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Teacher:
                 batch = data.batch(number)
                 items = {item.digest: item for item in batch.items if item.digest not in known}
                 known |= items.keys()
-                waiting += self._agree(batch, self._missing(list(items.values()), counts), counts)
+                waiting += self._ask(batch, self._missing(list(items.values()), counts))
                 is_last = number == data.num_batches - 1
                 if is_last or sum(one.num_waiting_tokens for one in waiting) >= self.config.max_batch_tokens:
                     self._say(waiting, counts)
@@ -100,31 +100,12 @@ class Teacher:
                 _count(counts, item, discarded)
         return missing
 
-    @torch.no_grad()
-    def _agree(self, batch: TrainingBatch, items: Sequence[TrainingItem], counts: TeacherCounts) -> list["_Answers"]:
-        """Store the lessons of items that were guessed all right; returns the others."""
+    def _ask(self, batch: TrainingBatch, items: Sequence[TrainingItem]) -> list["_Answers"]:
+        """The questions about some items of a batch, with the features of their pictures."""
         if not items:
             return []
         seen = brought_along(batch.pixels, self.look, self.backbone)
-        answers = [self._asked(item, seen) for item in items]
-        guessed = [
-            (one, name, self._with_reply(one.rows[name], ids))
-            for one in answers
-            for name, ids in self._guesses(one.item).items()
-        ]
-        lengths = [len(row.ids) for _, _, row in guessed]
-        for group in alike_in_length(lengths, max_tokens=self.config.max_batch_tokens):
-            some = [guessed[place] for place in group]
-            embedded = self.backbone.embed([row for _, _, row in some], seen=seen)
-            hidden_MD = self.backbone.target_hidden(embedded)
-            states = torch.split(hidden_MD, [row.num_target for _, _, row in some])
-            for (one, name, row), states_MD, is_right in zip(
-                some, states, is_greedy(self.backbone, embedded, hidden_MD), strict=True
-            ):
-                if is_right:
-                    one.take(name, row, states_MD)
-        self._keep([one for one in answers if not one.waiting], counts)
-        return [one.apart() for one in answers if one.waiting]
+        return [self._asked(item, seen).apart() for item in items]
 
     @torch.no_grad()
     def _say(self, answers: Sequence["_Answers"], counts: TeacherCounts) -> None:
@@ -160,14 +141,6 @@ class Teacher:
         }
         own = {picture.digest for picture in rows[DESCRIBE].pictures}
         return _Answers(item, rows, {digest: seen[digest] for digest in own & seen.keys()}, list(rows))
-
-    def _guesses(self, item: TrainingItem) -> dict[str, Sequence[int]]:
-        ids = {
-            name: self.backbone.chat.encode(item.guesses[name])
-            for name in (DESCRIBE, *SUBTYPES[item.role])
-            if name in item.guesses
-        }
-        return {name: own for name, own in ids.items() if 0 < len(own) < self.config.max_new_tokens}
 
     def _with_reply(self, row: TokenRow, reply: Sequence[int]) -> TokenRow:
         """A question with its answer, and the end mark where the policy came to it."""

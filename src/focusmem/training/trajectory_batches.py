@@ -1,8 +1,7 @@
 """Batches made of whole stretches of trajectories: decisions of one trajectory share most of their items."""
 
 import random
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
@@ -47,17 +46,10 @@ class BatchingConfig:
 
 @dataclass(frozen=True)
 class TrajectoryBatches:
-    """Every decision once per epoch, or as often as `repeats` says, in an order that follows from the seed; what does
-    not fill a batch is left out."""
+    """Every decision once per epoch, in an order that follows from the seed. An incomplete last batch is left out."""
 
     source: TrajectorySource
     config: BatchingConfig = BatchingConfig()
-    repeats: Mapping[tuple[int, int], int] = field(default_factory=dict, hash=False)
-    """Decisions, as trajectory and number, that come more than once per epoch, and how often."""
-
-    def __post_init__(self) -> None:
-        if any(times < 1 for times in self.repeats.values()):
-            raise ConfigError("TrajectoryBatches.repeats holds a number below 1; every decision comes at least once.")
 
     @cached_property
     def digest(self) -> str:
@@ -65,7 +57,7 @@ class TrajectoryBatches:
         own = getattr(self.source, "digest", None)
         if own is None:
             own = [self.source.num_decisions(trajectory) for trajectory in range(self.source.num_trajectories)]
-        return sha256_hex(repr((self.config, sorted(self.repeats.items()), own)).encode())
+        return sha256_hex(repr((self.config, own)).encode())
 
     @property
     def shortage(self) -> str:
@@ -103,16 +95,11 @@ class TrajectoryBatches:
         return order
 
     def _cut(self, trajectory: int, rng: random.Random) -> list[list[tuple[int, int]]]:
-        """Stretches of all decisions, then of those that come again, and so on: none holds a decision twice."""
-        numbers = range(self.source.num_decisions(trajectory))
-        times = [self.repeats.get((trajectory, number), 1) for number in numbers]
+        """A trajectory's decisions in stretches of at most `max_per_trajectory`."""
+        numbers = list(range(self.source.num_decisions(trajectory)))
+        rng.shuffle(numbers)
         size = self.config.max_per_trajectory
-        stretches = []
-        for done in range(max(times, default=0)):
-            left = [number for number in numbers if times[number] > done]
-            rng.shuffle(left)
-            stretches += [
-                [(trajectory, number) for number in sorted(left[start : start + size])]
-                for start in range(0, len(left), size)
-            ]
-        return stretches
+        return [
+            [(trajectory, number) for number in sorted(numbers[start : start + size])]
+            for start in range(0, len(numbers), size)
+        ]

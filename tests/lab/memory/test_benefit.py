@@ -4,12 +4,14 @@ import torch
 from focusmem.errors import CheckpointError
 from focusmem.lab.memory.benefit import measure_benefit
 from focusmem.lab.memory.decisions import LabDecisions, LabDecisionsConfig, SiteFirst
-from focusmem.lab.memory.need import surprise_of
 from focusmem.lab.memory.split_bank import SplitBank
 from focusmem.lab.memory.stream import useful_decisions
 from focusmem.lab.memory.variants import LAB_MEMORY
+from focusmem.lab.policy.corpus import Corpus
+from focusmem.lab.world.rollout import screenshot_of
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.policy import MemoryPolicy
+from focusmem.schemas import action_to_json
 from toys import shake
 
 
@@ -21,6 +23,20 @@ def stored(policy, folder, *, name, stage):
     return folder
 
 
+def nats_alone(policy, source, number):
+    """What the expert's actions of an episode cost the policy alone, one prompt at a time."""
+    corpus = Corpus(source.world, policy.chat, split="v", picture=lambda step: screenshot_of(source.world, step))
+    rollout = source.rollout(number)
+    nats = []
+    for at, step in enumerate(rollout.steps):
+        prompt = corpus.prompt_at(rollout.task, rollout.steps, at)
+        [row] = policy.embed([policy.tokenise(prompt, reply=action_to_json(step.action))])
+        with torch.no_grad():
+            scores = policy.logits(policy.target_hidden([row])).log_softmax(dim=-1)
+        nats.append(-sum(scores[place, token].item() for place, token in enumerate(row.target_ids)))
+    return nats
+
+
 def test_alone_is_what_the_policy_alone_would_do_and_memory_changes_it(world, policy, tmp_path):
     figures = measure_benefit(
         policy, stored(policy, tmp_path / "a", name="content", stage="stage_a"), "content", num_episodes=4
@@ -28,7 +44,7 @@ def test_alone_is_what_the_policy_alone_would_do_and_memory_changes_it(world, po
     bank = SplitBank(world, "v")
     config = LabDecisionsConfig(split="v", num_trajectories=4, negative_share=0.0, seed=1)
     source = LabDecisions(world, policy.chat, bank, SiteFirst(bank), config)
-    nats = surprise_of(policy, source).nats
+    nats = [nats_alone(policy, source, number) for number in range(4)]
     useful = [useful_decisions(source, number) for number in range(4)]
     for group, wanted in (("useful", True), ("others", False)):
         own = [

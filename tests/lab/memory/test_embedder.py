@@ -13,7 +13,7 @@ from focusmem.lab.memory.embedder import (
     DrawnRows,
     EmbedderTrainingConfig,
     Pairs,
-    embed_drawn,
+    _last_states,
     load_embedder,
     moment_of,
     pair_loss,
@@ -138,7 +138,7 @@ def test_drawn_rows_embed_as_their_prompts_do(world):
     rollout = roll_out(world, task, Solver.expert(world, task))
     prompts = [embedder.query_prompt(moment_of(rollout, at)) for at in range(4)]
     views = {placeholder(step).digest: step for step in rollout.steps}
-    drawn = embed_drawn(embedder.backbone, DrawnRows.of(embedder.backbone.chat, prompts, views, world))
+    drawn = _last_states(embedder.backbone, DrawnRows.of(embedder.backbone.chat, prompts, views, world))
     moments = [moment_of(rollout, at, lambda step: screenshot_of(world, step)) for at in range(4)]
     np.testing.assert_allclose(drawn, embedder.embed_queries(moments), rtol=1e-3, atol=1e-4)
 

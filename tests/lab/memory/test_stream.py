@@ -12,12 +12,12 @@ from focusmem.bank.leakage import LeakageGuard
 from focusmem.errors import CheckpointError, ConfigError
 from focusmem.evidence import CHUNK_EVENTS
 from focusmem.lab.memory.decisions import LabDecisions, LabDecisionsConfig, SiteFirst
-from focusmem.lab.memory.experiment import train_on_stream
+from focusmem.lab.memory.drills import IN_WORDS, Drills, from_history, value_view, way_drills
 from focusmem.lab.memory.gate import teach_gate
-from focusmem.lab.memory.memory_drills import IN_WORDS, Drills, from_history, value_view, way_drills
 from focusmem.lab.memory.recall import LabBank
 from focusmem.lab.memory.split_bank import SplitBank
 from focusmem.lab.memory.stream import COURSE, LabStream, Phase, StreamConfig, useful_decisions, useful_ways
+from focusmem.lab.memory.training import train_memory
 from focusmem.lab.memory.variants import TEACHER, LabTraining, variant
 from focusmem.lab.policy.drawing import placeholder
 from focusmem.lab.world.answers import facts_seen
@@ -175,21 +175,21 @@ def test_both_stages_learn_from_a_stream(policy, tmp_path):
     loop = LoopConfig(learning_rate=1e-3, log_every_steps=1, num_steps=2)
     training = LabTraining(stage_a=loop, stage_b=replace(loop, num_steps=1))
     own = {"stream": StreamConfig(num_episodes=1, num_decisions=2), "decisions": LabDecisionsConfig(num_sites=12)}
-    memory = train_on_stream(policy, "full", tmp_path / "full", training, **own)
+    memory = train_memory(policy, "full", tmp_path / "full", training, **own)
     assert Checkpoint.open(memory).notes["variant"] == "full"
     losses = [line["loss"] for line in read_metrics(tmp_path / "full" / "stage-a" / "metrics.jsonl")]
     assert len(losses) == 2
     assert losses[0].keys() == {"action", "semantic", "functional", "total"}
     assert losses[0].keys() - {"total"} <= set(LOSS_NAMES)
     start = tmp_path / "full" / "stage-a" / "memory"
-    again = train_on_stream(policy, "full", tmp_path / "b", training, start=start, **own)
+    again = train_memory(policy, "full", tmp_path / "b", training, start=start, **own)
     assert again is not None
     first = [read_metrics(tmp_path / run / "stage-b" / "metrics.jsonl")[0]["loss"] for run in ("full", "b")]
     assert first[1] == pytest.approx(first[0], rel=1e-4)
     other = replace(training, state_layer=1, gate_weight=0.7, content_weight=0.5)
     assert other.applied_to(variant("content")).stage_a.content_weight == 0.5
     assert other.applied_to(variant("action-only")).stage_a.content_weight == 0.0
-    elsewhere = train_on_stream(policy, "full", tmp_path / "c", other, start=start, **own)
+    elsewhere = train_memory(policy, "full", tmp_path / "c", other, start=start, **own)
     assert Checkpoint.open(elsewhere).build(policy).config.state_layer == 1
     assert Checkpoint.open(elsewhere).notes["config"]["stage"]["gate_weight"] == 0.7
     assert Checkpoint.open(again).notes["config"]["stage"]["keeping"] == "measured"
@@ -199,15 +199,15 @@ def test_a_memory_learns_on_with_fewer_tokens_through_both_stages_and_its_gate(p
     loop = LoopConfig(learning_rate=1e-3, log_every_steps=1, num_steps=1)
     wide = LabTraining(stage_a=loop, stage_b=loop)
     own = {"stream": StreamConfig(num_episodes=1, num_decisions=2), "decisions": LabDecisionsConfig(num_sites=12)}
-    first = train_on_stream(policy, "action-only", tmp_path / "wide", wide, **own)
+    first = train_memory(policy, "action-only", tmp_path / "wide", wide, **own)
     narrow = replace(wide, num_tokens=1, gate=loop)
-    content = train_on_stream(policy, "content", tmp_path / "content", narrow, start=first, **own)
-    full = train_on_stream(policy, "full", tmp_path / "full", narrow, start=content, **own)
+    content = train_memory(policy, "content", tmp_path / "content", narrow, start=first, **own)
+    full = train_memory(policy, "full", tmp_path / "full", narrow, start=content, **own)
     assert full.parent.name == "gate"
     for memory in (content, full):
         assert Checkpoint.open(memory).build(policy).config.compressor.num_tokens == 1
     with pytest.raises(CheckpointError, match=r"num_tokens = 1, but this memory was built with 8"):
-        train_on_stream(policy, "full", tmp_path / "again", wide, start=content, **own)
+        train_memory(policy, "full", tmp_path / "again", wide, start=content, **own)
 
 
 def test_a_memory_learns_on_with_other_episodes(policy, tmp_path):
@@ -217,7 +217,7 @@ def test_a_memory_learns_on_with_other_episodes(policy, tmp_path):
 
     def learnt(name, run, start=None, seed=0):
         own = replace(here, seed=seed)
-        memory = train_on_stream(policy, name, tmp_path / run, training, stream=stream, decisions=own, start=start)
+        memory = train_memory(policy, name, tmp_path / run, training, stream=stream, decisions=own, start=start)
         return memory, Checkpoint.open(memory).notes["config"]["stage"]["start_sha256"]
 
     first, from_nothing = learnt("action-only", "1")
@@ -246,7 +246,7 @@ def test_time_counts_from_the_beginning(policy, tmp_path):
     loop = LoopConfig(learning_rate=1e-3, num_steps=50)
     late = LabTraining(stage_a=loop, stage_b=loop, max_minutes=1.0, started=time.monotonic() - 120)
     own = {"stream": StreamConfig(num_episodes=1, num_decisions=1), "decisions": LabDecisionsConfig(num_sites=12)}
-    assert train_on_stream(policy, "action-only", tmp_path, late, **own) is None
+    assert train_memory(policy, "action-only", tmp_path, late, **own) is None
     assert Checkpoint.open(tmp_path / "stage-a" / "unfinished").notes["stage"] == "stage_a"
     early = LabTraining(stage_a=loop, stage_b=loop, max_minutes=1.0)
     assert 0.9 < early.in_time(loop).max_minutes <= 1.0
@@ -262,9 +262,9 @@ def test_a_gate_is_taught_alone_after_stage_b_and_goes_on_in_the_middle(world, p
     late = LabTraining(stage_b=once, gate=twice, max_minutes=1.0, started=time.monotonic() - 120)
     bank = SplitBank(world, "m", num_sites=3)
     own = {"stream": StreamConfig(num_episodes=1, num_decisions=1), "bank": bank, "start": start}
-    assert train_on_stream(policy, "full", tmp_path / "full", late, **own) is None
+    assert train_memory(policy, "full", tmp_path / "full", late, **own) is None
     assert Checkpoint.open(taught / "unfinished").notes["num_steps"] == 1
-    memory = train_on_stream(policy, "full", tmp_path / "full", late, **own)
+    memory = train_memory(policy, "full", tmp_path / "full", late, **own)
     assert memory == taught / "memory"
     notes = Checkpoint.open(memory).notes
     assert (notes["stage"], notes["variant"], notes["num_steps"]) == ("gate", "full", 2)
@@ -288,18 +288,18 @@ def test_only_a_gate_that_is_there_is_taught_and_only_after_all_else(policy, ban
         taught.append((name, folder, loop.num_steps, start, seed))
         return folder / "memory"
 
-    monkeypatch.setattr("focusmem.lab.memory.experiment.train_variant", lambda name, *_, **__: left.get(name))
-    monkeypatch.setattr("focusmem.lab.memory.experiment.teach_gate", noted)
+    monkeypatch.setattr("focusmem.lab.memory.training.train_variant", lambda name, *_, **__: left.get(name))
+    monkeypatch.setattr("focusmem.lab.memory.training.teach_gate", noted)
     training = LabTraining(gate=LoopConfig(learning_rate=1e-3, num_steps=7))
-    assert train_on_stream(policy, "full", tmp_path, training, bank=bank) is None, "stage B was stopped"
+    assert train_memory(policy, "full", tmp_path, training, bank=bank) is None, "stage B was stopped"
     left |= {name: tmp_path / name for name in ("full", "readout", "content")}
     for name in ("readout", "content"):
-        assert train_on_stream(policy, name, tmp_path, training, bank=bank) == left[name]
-    assert train_on_stream(policy, "full", tmp_path, replace(training, gate=None), bank=bank) == left["full"]
+        assert train_memory(policy, name, tmp_path, training, bank=bank) == left[name]
+    assert train_memory(policy, "full", tmp_path, replace(training, gate=None), bank=bank) == left["full"]
     assert not taught
     for seed in (0, 1):
         own = LabDecisionsConfig(seed=seed)
-        memory = train_on_stream(policy, "full", tmp_path, training, decisions=own, bank=bank)
+        memory = train_memory(policy, "full", tmp_path, training, decisions=own, bank=bank)
         assert memory == tmp_path / "gate" / "memory"
     *same, seed = taught[0]
     assert same == ["full", tmp_path / "gate", 7, left["full"]]
@@ -313,11 +313,11 @@ def test_the_second_stage_sees_new_episodes(policy, tmp_path, monkeypatch):
     def noted(name, backbone, data_a, data_b, *_, **__):
         seen.extend((data_a, data_b))
 
-    monkeypatch.setattr("focusmem.lab.memory.experiment.train_variant", noted)
+    monkeypatch.setattr("focusmem.lab.memory.training.train_variant", noted)
     stream = StreamConfig(num_episodes=2, course=COURSE)
     own = {"stream": stream, "decisions": LabDecisionsConfig(num_sites=12)}
     for name in ("full", "readout"):
-        train_on_stream(policy, name, tmp_path, LabTraining(stage_a=LoopConfig(learning_rate=1e-4)), **own)
+        train_memory(policy, name, tmp_path, LabTraining(stage_a=LoopConfig(learning_rate=1e-4)), **own)
     first, second, _, without_gate = (data.source for data in seen)
     assert not {first.rollout(number).task for number in range(6)} & {
         second.rollout(number).task for number in range(6)
@@ -479,6 +479,6 @@ def test_drills_about_ways_show_or_tell_what_the_decision_goes_by(world, policy,
 
 
 def test_too_few_ways_to_drill_are_told(world, policy, bank, monkeypatch):
-    monkeypatch.setattr("focusmem.lab.memory.memory_drills._MOST_DRAWN", 1)
+    monkeypatch.setattr("focusmem.lab.memory.drills._MOST_DRAWN", 1)
     with pytest.raises(ConfigError, match="show too few ways to drill"):
         way_drills(source(world, policy, bank), 0, 0, 24)

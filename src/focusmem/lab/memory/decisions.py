@@ -17,7 +17,6 @@ from focusmem.bank.leakage import LeakageGuard
 from focusmem.errors import ConfigError
 from focusmem.evidence import CHUNK_EVENTS, episodic_items, working_items
 from focusmem.files import sha256_hex
-from focusmem.lab.memory.recall import LabBank
 from focusmem.lab.policy.corpus import Corpus
 from focusmem.lab.policy.drawing import all_pixels_of, made_side_by_side, placeholder
 from focusmem.lab.world.answers import QUESTIONS, answer_to
@@ -29,7 +28,7 @@ from focusmem.model.chat import ChatTokenizer
 from focusmem.schemas import EvidenceItem, Screenshot, Step, Task, Trajectory, action_to_json
 from focusmem.seeds import derive_seed
 from focusmem.training.batch import Decision, ItemUse, Pixels, TrainingBatch, TrainingItem
-from focusmem.training.lessons import Description, FunctionalPair, Lesson, LessonStore
+from focusmem.training.lessons import Description, FunctionalPair, Lesson
 from focusmem.training.questions import DESCRIBE, Questions
 from focusmem.training.trajectory_batches import TrajectoryBatches
 
@@ -122,11 +121,10 @@ class LabDecisions:
         recall: Recall,
         config: LabDecisionsConfig | None = None,
         *,
-        lessons: LessonStore | None = None,
         told: Questions | None = None,
     ) -> None:
-        """Lessons are read where a teacher left them; or, with `told`, the world answers these questions itself."""
-        self.world, self.bank, self.recall, self.lessons, self.told = world, bank, recall, lessons, told
+        """With `told`, items have lessons: the world answers these questions."""
+        self.world, self.bank, self.recall, self.told = world, bank, recall, told
         self.config = config or LabDecisionsConfig()
         self.corpus = Corpus(world, chat, split=self.config.split, num_sites=NUM_SITES[self.config.split])
         self._views: dict[str, RolloutStep] = {}
@@ -152,16 +150,6 @@ class LabDecisions:
         self._rollouts.clear()
         self._views.clear()
         self._sources.clear()
-
-    def share_episodes(self, other: "LabDecisions") -> None:
-        """Go by another's episodes, which are the same: they do not depend on what misleads."""
-        self._rollouts = other._rollouts
-
-    def views(self) -> dict[str, RolloutStep]:
-        """Everything that batches can show, by digest: the episodes' steps, and those of the bank."""
-        assert isinstance(self.bank, LabBank), "a bank that is made as it is needed cannot be shown as a whole"
-        own = [self.rollout(number) for number in range(self.num_trajectories)]
-        return {placeholder(step).digest: step for one in (*own, *self.bank.rollouts) for step in one.steps}
 
     def num_decisions(self, trajectory: int) -> int:
         return len(self.rollout(trajectory).steps)
@@ -245,13 +233,7 @@ class LabDecisions:
         self._sources[made.digest] = source, start, start + len(item.steps)
         if self.told is not None and self.is_taught(made):
             return replace(made, lesson=self._told(made, self.told))
-        if self.lessons is None or not self.is_taught(made):
-            return made
-        return replace(made, lesson=self.lessons.read(made.digest, name=name))
-
-    def with_guesses(self, item: TrainingItem) -> TrainingItem:
-        """The same with what the world itself would say about it: a good policy says it in the same words."""
-        return replace(item, guesses=self._answers(item))
+        return made
 
     def _told(self, item: TrainingItem, questions: Questions) -> Lesson:
         """A lesson in the world's own words."""

@@ -16,8 +16,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as read_tensors
@@ -38,7 +36,7 @@ from focusmem.lab.world.ways import needed_way, shown_ways
 from focusmem.lab.world.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.model.chat import ChatTokenizer
-from focusmem.model.inputs import PackedRows, Row, alike_in_length, stack_rows
+from focusmem.model.inputs import PackedRows, alike_in_length, stack_rows
 from focusmem.model.lora import LoraConfig
 from focusmem.progress import Progress
 from focusmem.schemas import Prompt, Screenshot
@@ -88,11 +86,8 @@ class DrawnRows:
         prompts: Sequence[Prompt],
         views: Mapping[str, RolloutStep],
         world: World,
-        *,
-        replies: Sequence[str] | None = None,
     ) -> "DrawnRows":
-        said: Sequence[str | None] = replies or [None] * len(prompts)
-        rows = chat.pack([chat.tokenise(prompt, reply=reply) for prompt, reply in zip(prompts, said, strict=True)])
+        rows = chat.pack([chat.tokenise(prompt) for prompt in prompts])
         digests = tuple(dict.fromkeys(picture.digest for own in rows.pictures for picture in own))
         pixels = all_pixels_of(world, [views[digest] for digest in digests])
         return cls(rows, digests, torch.from_numpy(pixels))
@@ -274,24 +269,12 @@ def _add_update(layers: nn.Module, state: Mapping[str, Tensor]) -> None:
         weight.add_(update.to(weight.device, weight.dtype))
 
 
-@torch.no_grad()
-def embed_drawn(backbone: Backbone, drawn: DrawnRows) -> npt.NDArray[np.float32]:
-    """The embedder's vectors of rows whose pictures are drawn already; the same as it gives for their prompts."""
-    vectors: npt.NDArray[np.float32] = _last_states(backbone, drawn).cpu().numpy()
-    return vectors
-
-
-def embedded_rows(backbone: Backbone, drawn: DrawnRows) -> list[Row]:
-    """Rows as vectors, their pictures seen all at once."""
+def _last_states(backbone: Backbone, drawn: DrawnRows) -> Tensor:
+    """At length one, row after row; rows of alike length run together."""
     pixels_NHWC = drawn.pixels_NHWC.to(backbone.device, non_blocking=True)
     with torch.no_grad():
         seen = see_named(backbone, drawn.digests, pixels_NHWC)
-    return backbone.embed(drawn.rows, seen=seen)
-
-
-def _last_states(backbone: Backbone, drawn: DrawnRows) -> Tensor:
-    """At length one, row after row; rows of alike length run together."""
-    rows = embedded_rows(backbone, drawn)
+    rows = backbone.embed(drawn.rows, seen=seen)
     states: list[Tensor | None] = [None] * len(rows)
     for places in alike_in_length([row.length for row in rows], max_tokens=_MAX_TOKENS):
         hidden_BSD = backbone.run(stack_rows([rows[place] for place in places]))

@@ -10,7 +10,7 @@ from functools import cached_property
 from focusmem.errors import ConfigError
 from focusmem.files import sha256_hex
 from focusmem.lab.memory.decisions import LabDecisions
-from focusmem.lab.memory.memory_drills import IN_WORDS, LEARNT_SOON, Drills
+from focusmem.lab.memory.drills import IN_WORDS, LEARNT_SOON, Drills
 from focusmem.lab.world.rollout import Rollout
 from focusmem.lab.world.tasks import COMPARISONS
 from focusmem.lab.world.ways import followed_ways, shown_ways
