@@ -144,7 +144,7 @@ def test_what_ships_is_used_unless_told_otherwise(toy_weights, tmp_path, monkeyp
         ("examine",),
         ("embedder", "--out", "x"),
         ("bank", "--out", "x"),
-        ("train", "full", "--prepared", "x", "--out", "x"),
+        ("train", "full", "--out", "x"),
         ("gate", "full", "--checkpoint", "x"),
     ],
 )
