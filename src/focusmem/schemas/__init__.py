@@ -27,7 +27,7 @@ from focusmem.schemas.record import Record, dump_record, parse_record
 from focusmem.schemas.run import Environment, Run
 from focusmem.schemas.screenshot import Screenshot, ScreenshotRef
 from focusmem.schemas.task import Task
-from focusmem.schemas.trajectory import Annotations, Step, Trajectory
+from focusmem.schemas.trajectory import Annotations, Closing, Step, Trajectory
 from focusmem.schemas.trajectory_folder import (
     StoredScreenshots,
     StoredTrajectory,
@@ -37,7 +37,7 @@ from focusmem.schemas.trajectory_folder import (
     load_trajectory,
     save_trajectory,
 )
-from focusmem.schemas.verdict import Outcome, Verdict
+from focusmem.schemas.verdict import JudgeCost, Outcome, Verdict
 
 __all__ = [
     "ACTION_NAMES",
@@ -45,12 +45,14 @@ __all__ = [
     "Annotations",
     "AttentionMap",
     "Click",
+    "Closing",
     "ControlInfo",
     "Environment",
     "Episode",
     "EvidenceItem",
     "Goto",
     "Hit",
+    "JudgeCost",
     "Observation",
     "OfferedItem",
     "Outcome",

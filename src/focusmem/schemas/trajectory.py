@@ -37,6 +37,13 @@ class Step(Record):
         return self
 
 
+class Closing(Record):
+    """What the last action led to: one look after the last step."""
+
+    screenshot: ScreenshotRef
+    url: Text | None = None
+
+
 class Annotations(Record):
     """What is known about a task beside its wording; the leakage guard compares both fields."""
 
@@ -61,6 +68,8 @@ class Trajectory(Record):
     """The site it took place on; empty when the source does not tell."""
     steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=MAX_STEPS)]
     """In the order in which they happened."""
+    closing: Closing | None = None
+    """What was on the screen after the last action; absent where the source does not tell."""
     outcome: Outcome = "not_judged"
     """How the attempt ended."""
     source: NonEmptyText

@@ -119,7 +119,8 @@ def check_screenshots(stored: StoredTrajectory) -> None:
 
 def _refs(trajectory: Trajectory) -> list[ScreenshotRef]:
     """Each once, in order of appearance."""
-    return list(dict.fromkeys(step.screenshot for step in trajectory.steps))
+    closing = () if trajectory.closing is None else (trajectory.closing.screenshot,)
+    return list(dict.fromkeys((*(step.screenshot for step in trajectory.steps), *closing)))
 
 
 def _png_for(ref: ScreenshotRef, screenshots: Mapping[str, Screenshot]) -> bytes:

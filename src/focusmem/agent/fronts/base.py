@@ -1,0 +1,52 @@
+"""The seam: what stands in front of a prompt.
+
+A front receives all decisions that are due together, so that a GPU can work on them as one batch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from focusmem.agent.decision import Decision
+from focusmem.agent.retrieval import Search
+from focusmem.schemas import OfferedItem, Prompt
+
+if TYPE_CHECKING:
+    from focusmem.model.inputs import Row
+
+
+@dataclass(frozen=True)
+class Fronted:
+    """A prompt with memory in front of it, as a policy is asked."""
+
+    prompt: Prompt
+    """What the agent asks, without memory."""
+    episode_id: str
+    turns: Prompt = ()
+    """Memory as turns that stand before the prompt. A policy may keep what it computed for them while they are equal
+    for the same episode."""
+    row: "Row | None" = None
+    """Memory and prompt as input embeddings, where memory is latent: for policies that take embeddings."""
+    num_memory_tokens: int = 0
+    """How many tokens memory puts in front of the prompt."""
+    offered: tuple[OfferedItem, ...] = ()
+    """Items that memory offered, in the order in which they stand, accepted or not."""
+
+
+class Front(Protocol):
+    name: str
+    """What reports call this memory."""
+    num_found: int
+    """How many trajectories it needs for each decision; with 0 no retriever is asked."""
+
+    @property
+    def identity(self) -> str | None:
+        """Equal for fronts that give equal results; None where there is nothing to tell apart but the name."""
+
+    def place(
+        self, prompts: Sequence[Prompt], decisions: Sequence[Decision], searches: Sequence[Search]
+    ) -> list[Fronted]:
+        """One result for each decision, in order."""
+
+    def forget(self, episode_id: str) -> None:
+        """The episode is over; what was kept for it alone can go."""
