@@ -25,6 +25,7 @@ from focusmem.schemas.observation import ControlInfo, Observation
 from focusmem.schemas.prompt import Prompt, Turn, TurnRole
 from focusmem.schemas.record import Record, dump_record, parse_record
 from focusmem.schemas.run import Environment, Run
+from focusmem.schemas.run_folder import Manifest, ManifestTask, RunFolder, StoredEpisode, is_run, read_episode, run_name
 from focusmem.schemas.screenshot import Screenshot, ScreenshotRef
 from focusmem.schemas.task import Task
 from focusmem.schemas.trajectory import Annotations, Closing, Step, Trajectory
@@ -53,6 +54,8 @@ __all__ = [
     "Goto",
     "Hit",
     "JudgeCost",
+    "Manifest",
+    "ManifestTask",
     "Observation",
     "OfferedItem",
     "Outcome",
@@ -61,12 +64,14 @@ __all__ = [
     "Record",
     "Role",
     "Run",
+    "RunFolder",
     "Screenshot",
     "ScreenshotRef",
     "Scroll",
     "Step",
     "StepNotes",
     "Stop",
+    "StoredEpisode",
     "StoredScreenshots",
     "StoredTrajectory",
     "Task",
@@ -82,9 +87,12 @@ __all__ = [
     "check_trajectory",
     "dump_record",
     "find_trajectories",
+    "is_run",
     "load_trajectory",
     "make_action",
     "parse_action",
     "parse_record",
+    "read_episode",
+    "run_name",
     "save_trajectory",
 ]

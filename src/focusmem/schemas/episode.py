@@ -1,6 +1,6 @@
-"""How an attempt went, beside what was seen and done: what memory offered at each step, what it cost, how it ended.
+"""An episode: one attempt at a task. What memory offered at each step, what the step cost, and how the episode ended.
 
-Stored next to the trajectory of the same attempt, a note for each of its steps.
+Stored beside the trajectory of the same attempt, with a note for each of its steps.
 """
 
 from typing import Annotated, Literal, Self
@@ -8,11 +8,10 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from focusmem.schemas.evidence import Role
-from focusmem.schemas.record import NonEmptyText, Record, Text, sorted_by_key
+from focusmem.schemas.record import Identifier, NonEmptyText, Record, Text, sorted_by_key
 from focusmem.schemas.screenshot import ScreenshotRef
 from focusmem.schemas.task import Task
 from focusmem.schemas.trajectory import MAX_STEPS
-from focusmem.schemas.verdict import Outcome
 
 Count = Annotated[int, Field(ge=0, le=2**31)]
 Seconds = Annotated[float, Field(ge=0)]
@@ -83,15 +82,20 @@ class Episode(Record):
     schema_version: Literal[1] = 1
     """Raised when the meaning of a field changes."""
     task: Task
+    attempt: Annotated[int, Field(ge=1, le=2**31)] = 1
+    """Which of the run's attempts at this task, from one."""
+    trajectory_id: Identifier | None = None
+    """The trajectory beside it; absent where no step was taken."""
     method: NonEmptyText
     """Which memory the agent had, as reports call it."""
-    outcome: Outcome
     answer: Text | None = None
     """What the policy stopped with; absent when it never did."""
     error: Text | None = None
     """What the world did wrong, where it did."""
     is_blocked: bool = False
     """Whether a site refused the agent: counted apart from failures and errors."""
+    num_broken: Count = 0
+    """How many times the attempt broke before this and was begun again."""
     notes: Annotated[tuple[StepNotes, ...], Field(max_length=MAX_STEPS)] = ()
     """One for each step of the trajectory."""
     seconds: Seconds = 0.0

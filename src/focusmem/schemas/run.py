@@ -33,8 +33,6 @@ class Run(Record):
     """A run that is still `running` long after it started was killed."""
     config: JsonObject
     """The resolved config: every setting, defaults included."""
-    environment: Environment
-    """Where it ran."""
     started_at: UtcTime
     """When the work began."""
     finished_at: UtcTime | None = None

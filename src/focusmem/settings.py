@@ -1,0 +1,194 @@
+"""Settings: frozen records that check themselves, filled from a TOML file and from `--set room.field=value`.
+
+Declare a settings class beside the class that it configures, with its ranges in the types:
+
+    @checked_dataclass(frozen=True, kw_only=True)
+    class LoopConfig:
+        learning_rate: Annotated[float, Field(gt=0)]
+        num_steps: Annotated[int, Field(ge=1)] | None = None
+
+A value out of range raises ConfigError; the message names the field, the value and what is allowed. Settings may hold
+other settings. Rules that involve two fields stay in `__post_init__`.
+"""
+
+import functools
+import json
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+
+from focusmem.errors import ConfigError, StorageError
+
+__all__ = ["checked_dataclass", "flattened", "resolved", "to_plain", "to_toml"]
+
+SettingsT = TypeVar("SettingsT")
+
+_MAX_FILE_BYTES = 2**20
+_BOUNDS = {
+    "greater_than_equal": ("ge", "it must be at least {}"),
+    "greater_than": ("gt", "it must be above {}"),
+    "less_than_equal": ("le", "it must be at most {}"),
+    "less_than": ("lt", "it must be below {}"),
+    "multiple_of": ("multiple_of", "it must be a multiple of {}"),
+    "literal_error": ("expected", "choose one of {}"),
+    "too_short": ("min_length", "it must have at least {} entries"),
+    "too_long": ("max_length", "it must have at most {} entries"),
+}
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass as checked_dataclass
+else:
+
+    def checked_dataclass(*, frozen: bool, kw_only: bool) -> Callable[[type], type]:
+        """A dataclass whose values are checked against their types when it is made; type checkers see a plain one."""
+
+        def decorate(cls: type) -> type:
+            config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+            made = pydantic_dataclass(cls, frozen=frozen, kw_only=kw_only, config=config)
+            unchecked_init = made.__init__
+
+            @functools.wraps(unchecked_init)
+            def __init__(self: Any, *args: Any, **values: Any) -> None:  # noqa: N807 - replaces the class's own
+                try:
+                    unchecked_init(self, *args, **values)
+                except ValidationError as invalid:
+                    raise ConfigError(_problem(cls.__name__, invalid)) from None
+
+            made.__init__ = __init__
+            return made
+
+        return decorate
+
+
+def resolved(
+    base: SettingsT,
+    *,
+    file: Path | None = None,
+    values: Mapping[str, Any] | None = None,
+    assignments: Sequence[str] = (),
+) -> SettingsT:
+    """`base` with some fields replaced: first those of a TOML file, then `values`, then `assignments`.
+
+    `values` maps dotted field names to values. An assignment is `room.field=value`; its value is JSON, and text that is
+    not JSON is taken as it is. Unknown fields are errors.
+    """
+    plain = to_plain(base)
+    if file is not None:
+        _merge(plain, _read_toml(file))
+    for name, value in (values or {}).items():
+        _put(plain, name, value)
+    for assignment in assignments:
+        name, is_assignment, text = assignment.partition("=")
+        if not is_assignment or not name:
+            raise ConfigError(f"--set {assignment} is not an assignment; use --set room.field=value.")
+        _put(plain, name.strip(), _from_text(text))
+    made: SettingsT = _built(type(base), plain)
+    return made
+
+
+def to_plain(settings: object) -> dict[str, Any]:
+    """Settings as JSON has them; `resolved` reads them back."""
+    plain: dict[str, Any] = TypeAdapter(type(settings)).dump_python(settings, mode="json")
+    return plain
+
+
+def to_toml(plain: Mapping[str, Any]) -> str:
+    """Settings in the form that `resolved` reads from a file. Fields without a value are comments."""
+    return "\n".join(_toml_lines(plain, ())).strip() + "\n"
+
+
+def flattened(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted name."""
+    flat: dict[str, Any] = {}
+    for name, value in plain.items():
+        if isinstance(value, Mapping):
+            flat |= flattened(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def _built(cls: type[SettingsT], plain: Mapping[str, Any]) -> SettingsT:
+    try:
+        return TypeAdapter(cls).validate_python(plain)
+    except ValidationError as invalid:
+        raise ConfigError(_problem("", invalid)) from None
+
+
+def _problem(owner: str, invalid: ValidationError) -> str:
+    """The first thing that is wrong, as a sentence."""
+    error = invalid.errors(include_url=False)[0]
+    # Unions add the names of their members to the location; those are no fields.
+    name = ".".join(str(part) for part in error["loc"] if isinstance(part, int) or str(part).isidentifier())
+    where = ".".join(filter(None, (owner, name)))
+    match error["type"]:
+        case "unexpected_keyword_argument" | "extra_forbidden":
+            return f"There is no setting '{where}'."
+        case "missing":
+            return f"The setting '{where}' is missing."
+        case kind if kind in _BOUNDS:
+            key, words = _BOUNDS[kind]
+            return f"{where} is {error['input']!r:.60}; {words.format(error['ctx'][key])}."
+        case _:
+            told = error["msg"].removeprefix("Value error, ").removesuffix(".")
+            return f"{where} is {error['input']!r:.60}: {told[:1].lower()}{told[1:]}."
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    from focusmem.files import read_plain_file
+
+    data = read_plain_file(path, _MAX_FILE_BYTES)
+    try:
+        return tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise StorageError(f"{path} is not valid TOML: {error}.") from None
+
+
+def _merge(plain: dict[str, Any], other: Mapping[str, Any]) -> None:
+    for name, value in other.items():
+        if isinstance(value, Mapping) and isinstance(plain.get(name), dict):
+            _merge(plain[name], value)
+        else:
+            plain[name] = value
+
+
+def _put(plain: dict[str, Any], name: str, value: Any) -> None:
+    *rooms, field = name.split(".")
+    for room in rooms:
+        inner = plain.get(room)
+        if inner is None:
+            inner = plain[room] = {}
+        if not isinstance(inner, dict):
+            raise ConfigError(f"There is no setting '{name}': '{room}' is a value and has no fields.")
+        plain = inner
+    plain[field] = value
+
+
+def _from_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def _toml_lines(plain: Mapping[str, Any], rooms: tuple[str, ...]) -> Iterator[str]:
+    for name, value in plain.items():
+        if value is None:
+            yield f"# {name} = ..."
+        elif not isinstance(value, Mapping):
+            yield f"{name} = {_toml_value(value)}"
+    for name, value in plain.items():
+        if isinstance(value, Mapping):
+            yield ""
+            yield f"[{'.'.join((*rooms, name))}]"
+            yield from _toml_lines(value, (*rooms, name))
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml_value, value))}]"
+    return json.dumps(value)  # strings, numbers and booleans are written alike in both
