@@ -1,9 +1,11 @@
 """Prompt texts: files with named slots such as {{task}}, that a user may replace by a folder of their own."""
 
+import json
 import re
 from pathlib import Path
 
 from focusmem.errors import ConfigError, StorageError
+from focusmem.files import sha256_hex
 
 _SLOT = re.compile(r"\{\{([a-z_]+)\}\}")
 
@@ -25,6 +27,11 @@ class Templates:
                 difference = ", ".join(sorted(found ^ wanted))
                 raise ConfigError(f"The prompt text {path} must use the slots {sorted(wanted)}; look at: {difference}.")
             self._texts[name] = text
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal texts."""
+        return sha256_hex(json.dumps(self._texts, sort_keys=True).encode())
 
     def fill(self, name: str, /, **values: str | int) -> str:
         """A template with its slots filled. Values are inserted as they are and never searched for slots."""

@@ -7,16 +7,20 @@ import focusmem.agent.api
 from banks import WordEmbedder, make_many
 from factories import make_screenshot
 from focusmem import Memory
-from focusmem.agent.memory import AgentMemory, MemoryUse, Situation
+from focusmem.agent.bank_retriever import BankRetriever
+from focusmem.agent.decision import Decision
+from focusmem.agent.fronts.latent import LatentFront, MemoryUse
+from focusmem.agent.local_policy import LocalPolicy
+from focusmem.agent.policy_mind import PolicyMind
 from focusmem.agent.prompt import PromptBuilder, RecentEvent
-from focusmem.bank import Bank, Query
+from focusmem.bank import Bank
 from focusmem.errors import BackboneError, CheckpointError, ConfigError, PolicyError, RecordError, StorageError
 from focusmem.evidence import Serialiser
 from focusmem.lab.policy.texts import PROMPTS
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.generation import GenerationConfig
-from focusmem.schemas import Annotations, Step, Task, Turn, action_to_json, make_action, parse_action
+from focusmem.schemas import Annotations, Observation, Step, Task, Turn, action_to_json, make_action, parse_action
 from toys import make_policy
 
 SHORT = GenerationConfig(max_new_tokens=6)
@@ -58,9 +62,8 @@ def memory(policy, folder, embedder):
 
 
 def make_memory(policy, folder, embedder, **use):
-    return Memory(
-        AgentMemory(policy, Serialiser(), MemoryUse(**use)), bank=Bank.open(folder / "bank"), embedder=embedder
-    )
+    front = LatentFront(policy, Serialiser(), MemoryUse(**use))
+    return Memory(front, bank=Bank.open(folder / "bank"), embedder=embedder)
 
 
 def screen(number):
@@ -96,10 +99,10 @@ def after(episode, num_steps):
 )
 def test_parts_that_were_not_trained_do_not_act(policy, folder, tmp_path, stage, is_dynamic, is_gated):
     Checkpoint.save(policy, tmp_path / "memory", notes={"config": {"stage": stage}} if stage else None)
-    use = Memory.load(folder / "policy", tmp_path / "memory").memory.use
+    use = Memory.load(folder / "policy", tmp_path / "memory").front.use
     assert (use.is_dynamic, use.is_gated) == (is_dynamic, is_gated)
     told = MemoryUse(num_episodic=1)
-    assert Memory.load(folder / "policy", tmp_path / "memory", use=told).memory.use == told
+    assert Memory.load(folder / "policy", tmp_path / "memory", use=told).front.use == told
 
 
 @pytest.mark.parametrize(
@@ -115,7 +118,7 @@ def test_a_card_that_cannot_tell_what_was_trained_is_refused(policy, folder, tmp
     Checkpoint.save(policy, tmp_path / "memory", notes=notes)
     with pytest.raises(CheckpointError, match=f"is damaged: {field}"):
         Memory.load(folder / "policy", tmp_path / "memory")
-    assert Memory.load(folder / "policy", tmp_path / "memory", use=MemoryUse()).memory.use == MemoryUse()
+    assert Memory.load(folder / "policy", tmp_path / "memory", use=MemoryUse()).front.use == MemoryUse()
 
 
 def test_it_speaks_in_other_words_where_it_is_told_to(folder):
@@ -142,23 +145,21 @@ def test_it_is_what_our_own_agent_gets(policy, folder, embedder):
     episode = after(memory.begin(QUESTION), 5)
     prefix = episode.prefix(screen(9))
 
-    bank = Bank.open(folder / "bank")
-    hits = bank.search(embedder.vector(QUESTION), Query(instruction=QUESTION), 3).hits
+    local, retriever = LocalPolicy(policy.backbone, SHORT), BankRetriever(Bank.open(folder / "bank"), embedder)
+    mind = PolicyMind(local, LatentFront(policy, Serialiser()), retriever=retriever)
     steps = [Step(screenshot=screen(number).ref(), action=click(number)) for number in range(5)]
+    screenshots = {screen(number).digest: screen(number) for number in range(5)}
+    seen = Observation(screen(9), "", "", ())
+    decision = Decision(episode.task, "own", seen, steps, screenshots)
+    [own] = mind.prepare([decision]).fronted
     recent = [RecentEvent(number + 1, screen(number), action_to_json(click(number))) for number in range(5)]
     prompt = PromptBuilder()(instruction=QUESTION, recent=recent, screenshot=screen(9), actions_left=10)
-    found = [(bank.load(hit.trajectory_id), hit.score) for hit in hits]
-    screenshots = {screen(number).digest: screen(number) for number in range(5)}
-    own = AgentMemory(policy, Serialiser())
-    remembered = own.remember([prompt], [Situation(QUESTION, steps, screenshots, found)])
 
-    assert prefix.prompt == prompt
-    assert rows_equal(prefix.row, remembered.rows[0])
-    assert prefix.reply(SHORT) == policy.reply(remembered.rows, SHORT)[0]
-    [items] = remembered.items
-    assert [(one.trust, one.is_accepted, one.score) for one in prefix.items] == [
-        (one.trust, one.is_accepted, one.item.score) for one in items
-    ]
+    assert prefix.prompt == own.prompt == prompt
+    assert rows_equal(prefix.row, own.row)
+    assert [item.role for item in prefix.items] == ["episodic"] * 3 + ["working"]
+    assert prefix.items == own.offered
+    assert prefix.reply(SHORT) == mind.ask([decision])[0].text
 
 
 def test_the_vectors_in_front_of_the_plain_prompt_are_the_whole_input(policy, folder, embedder):
@@ -268,6 +269,18 @@ def test_what_could_give_the_task_away_is_left_out_unless_told(memory):
     assert free.items[0].trajectory_id == "trajectory-1"
 
 
+def test_only_trajectories_that_ended_so_are_searched(policy, folder, embedder):
+    bank = Bank.open(folder / "bank")
+    found = {}
+    for outcomes in (None, ("success",), ("error",)):
+        memory = Memory(LatentFront(policy, Serialiser()), bank=bank, embedder=embedder, outcomes=outcomes)
+        items = memory.begin(QUESTION, is_guarded=False).prefix(make_screenshot(9)).items
+        found[outcomes] = {bank.load(item.trajectory_id).trajectory.outcome for item in items}
+    assert found[None]
+    assert found["success",] <= {"success"}
+    assert found["error",] <= {"error"}
+
+
 def test_without_a_bank_there_is_the_episode_itself(policy, folder):
     memory = Memory.load(Backbone.load(folder / "policy", dtype=torch.float32), folder / "memory")
     episode = memory.begin("Find the lamp.")
@@ -289,6 +302,9 @@ def test_what_was_observed_can_be_remembered_in_another_episode(policy, tmp_path
     assert bank.add([done], embedder).added == ("run-1",)
     [item] = memory.begin("How heavy is the red lamp?").prefix(screen(0)).items
     assert (item.trajectory_id, item.num_steps) == ("run-1", 3)
+    closed = after(memory.begin("x"), 1).trajectory("run-2", closing=screen(8))
+    assert closed.trajectory.closing.screenshot == screen(8).ref()
+    assert set(closed.screenshots) == {screen(0).digest, screen(8).digest}
     with pytest.raises(ConfigError, match="Nothing has been observed"):
         memory.begin("x").trajectory("run-2")
     with pytest.raises(ConfigError, match="This trajectory cannot be kept: trajectory_id"):
@@ -333,7 +349,7 @@ def test_a_policy_may_write_anything(memory):
 
 @pytest.mark.parametrize("action", [{"name": "fly"}, {"name": "click"}, {"name": {1, 2}}, {}])
 def test_a_dictionary_that_is_no_action_is_the_callers(memory, action):
-    with pytest.raises(ConfigError, match="is no action"):
+    with pytest.raises(ConfigError, match="is not an action"):
         memory.begin(QUESTION).observe(screen(0), action)
 
 
@@ -365,7 +381,7 @@ def test_what_does_not_belong_together_is_refused(folder, tmp_path, embedder):
         Memory.load(Backbone.toy(seed=5), checkpoint)
     with pytest.raises(StorageError, match="another embedder"):
         Memory.load(policy, checkpoint, bank=bank, embedder=WordEmbedder("words-2"))
-    with pytest.raises(ConfigError, match="give that, too"):
+    with pytest.raises(ConfigError, match="give the embedder as well"):
         Memory.load(policy, checkpoint, bank=bank)
     with pytest.raises(ConfigError, match="no bank to search"):
         Memory.load(policy, checkpoint, embedder=embedder)

@@ -4,20 +4,21 @@ import pytest
 
 from evaluation.browsers import FakeBrowser
 from evaluation.minds import make_task, say
+from factories import make_screenshot
 from focusmem.agent.live_episode import LiveEpisode, storable_text
 from focusmem.agent.loop import run_episode
 from focusmem.agent.mind import Reply
 from focusmem.browser.base import Performed
 from focusmem.errors import BlockedError, WorldError
-from focusmem.schemas import StepNotes
+from focusmem.schemas import Closing, StepNotes
 
 
 def run(replies, browser=None, **changes):
     episode = LiveEpisode(make_task("one", **changes))
     left = iter(replies)
 
-    async def ask(asked, seen):
-        assert asked is episode
+    async def ask(decision):
+        assert (decision.episode_id, decision.steps) == (episode.episode_id, episode.steps)
         return Reply(next(left), StepNotes(num_prompt_tokens=7, seconds={"reply": 0.5}))
 
     asyncio.run(run_episode(episode, browser or FakeBrowser(), ask))
@@ -35,6 +36,42 @@ def test_everything_about_a_step_is_kept():
     assert [set(notes.seconds) for notes in episode.notes] == [{"observe", "reply", "act"}] * 2
     assert [notes.num_prompt_tokens for notes in episode.notes] == [7, 7]
     assert episode.seconds == pytest.approx(sum(sum(notes.seconds.values()) for notes in episode.notes))
+
+
+def test_the_closing_shows_what_the_last_action_led_to():
+    browser = FakeBrowser()
+    for replies, changes in (([say("wait"), say("stop", answer="yes")], {}), ([say("wait")] * 3, {"max_steps": 3})):
+        browser.num_looks = 0
+        episode = run(replies, browser, **changes)
+        shown = make_screenshot((len(episode.steps) + 1) // 2)
+        assert browser.num_looks == len(episode.steps) + 1
+        assert episode.closing == Closing(screenshot=shown.ref(), url="https://shop.example/")
+        assert episode.screenshots[shown.digest] == shown
+
+
+def test_a_world_that_breaks_at_the_closing_does_not_undo_the_episode(caplog):
+    class Closed(FakeBrowser):
+        async def observe(self):
+            if self.performed:
+                raise WorldError("The browser has died.")
+            return await super().observe()
+
+    episode = run([say("stop", answer="yes")], Closed())
+    assert (episode.answer, episode.error, episode.closing) == ("yes", None, None)
+    assert "The closing observation of one failed: The browser has died." in caplog.text
+
+
+def test_a_broken_episode_has_no_closing():
+    assert run([say("wait")], FakeBrowser(dies_at=0)).closing is None
+
+
+def test_a_reply_that_never_came_is_no_step():
+    async def ask(decision):
+        raise WorldError("The model's server is gone.")
+
+    episode = LiveEpisode(make_task("one"))
+    asyncio.run(run_episode(episode, FakeBrowser(), ask))
+    assert (episode.error, episode.steps, episode.closing) == ("The model's server is gone.", [], None)
 
 
 def test_it_ends_when_no_steps_are_left():

@@ -6,7 +6,7 @@ import pytest
 
 from evaluation.minds import make_task
 from factories import make_screenshot
-from focusmem.agent.live_episode import LiveEpisode
+from focusmem.agent.decision import Decision
 from focusmem.agent.mind import Reply
 from focusmem.agent.shared_mind import SharedMind
 from focusmem.errors import ConfigError, WorldError
@@ -21,14 +21,14 @@ class Echo:
     def __init__(self, work=lambda names: None):
         self.work, self.lots, self.threads = work, [], set()
 
-    def ask(self, seen):
-        names = [episode.task.task_id for episode, _ in seen]
+    def ask(self, decisions):
+        names = [decision.task.task_id for decision in decisions]
         self.lots.append(sorted(names))
         self.threads.add(threading.get_ident())
         self.work(names)
         return [Reply(name) for name in names]
 
-    def forget(self, task):
+    def forget(self, episode_id):
         pass
 
 
@@ -38,7 +38,7 @@ async def converse(shared, name, num=1, pause_s=0.0):
     with shared.attending():
         for _ in range(num):
             await asyncio.sleep(pause_s)
-            reply = await shared.ask(LiveEpisode(make_task(name)), SEEN)
+            reply = await shared.ask(Decision(make_task(name), name, SEEN))
             replies.append(reply.text)
     return replies
 
@@ -126,9 +126,25 @@ def test_what_goes_wrong_reaches_those_who_asked_and_only_them(error):
     assert later == ["c"]
 
 
+def test_an_error_in_place_of_a_reply_reaches_only_the_one_that_asked():
+    class Partly(Echo):
+        def ask(self, decisions):
+            replies = super().ask(decisions)
+            error = WorldError("The prompt is too long.")
+            return [Reply("", error=error) if reply.text == "long" else reply for reply in replies]
+
+    async def work(shared):
+        return await asyncio.gather(converse(shared, "a"), converse(shared, "long"), return_exceptions=True)
+
+    mind = Partly()
+    first, second = run(mind, work, patience_s=60)
+    assert (mind.lots, first) == ([["a", "long"]], ["a"])
+    assert isinstance(second, WorldError)
+
+
 def test_too_few_replies_are_an_error_and_not_a_wait_for_ever():
     class Short(Echo):
-        def ask(self, seen):
+        def ask(self, decisions):
             return []
 
     with pytest.raises(ValueError, match="0 replies to 1"):

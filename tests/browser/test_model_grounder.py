@@ -3,20 +3,20 @@
 import asyncio
 import base64
 import json
-import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from browser.endpoints import ChatServer, completion
 from browser.sites import Site
+from chat_server import ChatServer, completion
 from factories import make_screenshot
 from focusmem.browser.base import BrowserLimits, Performed
 from focusmem.browser.chromium import ChromiumBrowser
-from focusmem.browser.endpoint import Endpoint, EndpointConfig
 from focusmem.browser.grounder import Point
 from focusmem.browser.model_grounder import ModelGrounder, parse_point
+from focusmem.browser.opening import make_grounder
+from focusmem.clients.openai_chat import ChatConfig, OpenAIChat
 from focusmem.errors import ConfigError, GroundingError, WorldError
 from focusmem.schemas import make_action
 
@@ -31,8 +31,8 @@ class PictureOnly:
 
 
 def grounder(server, **changes):
-    config = EndpointConfig(**{"url": server.url, "model": "eyes", "wait_s": 0.01} | changes)
-    return ModelGrounder(Endpoint(config))
+    config = ChatConfig(**{"url": server.url, "model": "eyes", "wait_s": 0.01} | changes)
+    return ModelGrounder(OpenAIChat(config))
 
 
 def find(server, description="the search box", **changes):
@@ -118,81 +118,26 @@ def test_a_reply_that_was_cut_off_is_not_believed():
         find(server)
 
 
-@pytest.mark.parametrize("body", ["<html>", "{}", '{"choices": []}', '{"choices": [{"message": {"content": null}}]}'])
-def test_what_is_no_completion_is_shown(body):
-    with ChatServer((200, body)) as server, pytest.raises(GroundingError) as caught:
+def test_what_goes_wrong_with_the_endpoint_ends_the_episode_by_grounding():
+    with ChatServer((400, "too many pixels")) as server, pytest.raises(GroundingError, match="400: 'too many pixels'"):
         find(server)
-    assert repr(body)[:-1] in str(caught.value)
-
-
-@pytest.mark.parametrize("passing", [(503, "warming up"), (500, ""), (429, "slow down"), (None, "")])
-def test_what_may_pass_is_asked_again(passing):
-    with ChatServer(passing, passing, completion("(1, 2)")) as server:
-        assert find(server) == Point(1, 2, "per_mille")
-    assert len(server.asked) == 3
-
-
-def test_but_not_for_ever():
-    with ChatServer((503, "warming up")) as server, pytest.raises(GroundingError, match=r"503: 'warming up'.*3 times"):
-        find(server)
-    assert len(server.asked) == 3
-
-
-def test_a_request_that_is_wrong_is_not_repeated():
-    with ChatServer((400, "too many pixels" + 1000 * "!")) as server, pytest.raises(GroundingError) as caught:
-        find(server)
-    assert "400: 'too many pixels!!" in str(caught.value)
-    assert len(str(caught.value)) < 500
-    assert len(server.asked) == 1
-
-
-def test_a_wrong_key_or_address_is_the_users():
     with ChatServer((404, "no such model")) as server, pytest.raises(ConfigError, match="404: 'no such model'"):
         find(server)
-    assert len(server.asked) == 1
 
 
-def test_nothing_is_sent_elsewhere():
-    with ChatServer((307, "")) as server, pytest.raises(GroundingError, match="status 307"):
-        find(server)
-
-
-def test_a_server_that_is_not_there_is_named():
-    with ChatServer(completion("(1, 2)")) as server:
-        pass
-    with pytest.raises(GroundingError, match=r"127.0.0.1.* cannot be reached: .*refused"):
-        find(server, num_attempts=2)
-
-
-def test_a_server_that_trickles_is_given_up_in_time():
-    with ChatServer(completion("(1, 2)"), trickle_s=0.05) as server:
-        started = time.perf_counter()
-        with pytest.raises(GroundingError, match=r"timeout_s, 0\.3 s"):
-            find(server, timeout_s=0.3)
-        assert time.perf_counter() - started < 2
-
-
-def test_a_slow_server_is_given_up_in_time():
-    with ChatServer(completion("(1, 2)"), delay_s=20) as server:
-        started = time.perf_counter()
-        with pytest.raises(GroundingError, match=r"timeout_s, 0\.2 s"):
-            find(server, timeout_s=0.2)
-        assert time.perf_counter() - started < 5
-    assert len(server.asked) == 1
-
-
-@pytest.mark.parametrize(
-    "change", [{"url": "localhost:8000"}, {"url": "file:///etc"}, {"model": " "}, {"timeout_s": 0}, {"num_attempts": 0}]
-)
-def test_config_names_the_field(change):
-    with pytest.raises(ConfigError, match=next(iter(change))):
-        EndpointConfig(**{"url": "http://localhost/v1", "model": "eyes"} | change)
-
-
-def test_a_key_that_is_not_set_is_named(monkeypatch):
-    monkeypatch.delenv("EYES_KEY", raising=False)
-    with pytest.raises(ConfigError, match="EYES_KEY"):
-        Endpoint(EndpointConfig(url="http://localhost/v1", model="eyes", key_variable="EYES_KEY"))
+def test_a_grounder_from_its_address(monkeypatch):
+    assert make_grounder(None) is None
+    with pytest.raises(ConfigError, match="names no model"):
+        make_grounder("http://localhost:8000/v1")
+    for key, header in ((None, None), ("secret", "Bearer secret")):
+        monkeypatch.delenv("FOCUSMEM_GROUNDER_KEY", raising=False)
+        if key is not None:
+            monkeypatch.setenv("FOCUSMEM_GROUNDER_KEY", key)
+        with ChatServer(completion("(1, 2)")) as server:
+            made = make_grounder(f"{server.url}#osunlp/UGround-V1-7B")
+            assert asyncio.run(made.find("the box", PictureOnly())) == Point(1, 2, "per_mille")
+        assert server.asked[0]["model"] == "osunlp/UGround-V1-7B"
+        assert server.headers[0].get("Authorization") == header
 
 
 # In a browser.

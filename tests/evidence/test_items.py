@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from factories import make_item, make_trajectory
 from focusmem.errors import ConfigError
-from focusmem.evidence import episodic_items, ordered, working_items
+from focusmem.evidence import episodic_items, working_items
 
 
 def steps_of(num):
@@ -48,9 +48,3 @@ def test_trajectories_keep_the_retrievers_order_and_scores():
     items = episodic_items(zip(found, (0.9, 0.4), strict=True))
     assert [(item.trajectory_id, item.rank, item.score) for item in items] == [("one", 0, 0.9), ("two", 1, 0.4)]
     assert items[0].steps == found[0].steps
-
-
-def test_blocks_stand_by_source_then_by_rank():
-    working = working_items(steps_of(12), instruction="a task", num_recent=3)
-    episodic = episodic_items((one, 0.5) for one in trajectories("one", "two"))
-    assert ordered([*reversed(working), *reversed(episodic)]) == [*episodic, *working]

@@ -1,22 +1,24 @@
-"""One question to the mind: an episode so far, and what is on its screen now."""
+"""A decision: one question to the mind, made of an episode so far and what is on its screen now."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from focusmem.schemas import Screenshot, Step, Task
+from focusmem.schemas import Observation, Screenshot, Step, Task
 
 
 @dataclass(frozen=True)
 class Decision:
     task: Task
     episode_id: str
-    """Equal for all decisions of one episode, and for no other."""
-    screenshot: Screenshot
+    """Equal for all decisions of one episode, and different for any other episode of the same run."""
+    seen: Observation
     """What is on the screen now."""
     steps: Sequence[Step] = ()
     """What the episode did so far."""
     screenshots: Mapping[str, Screenshot] = field(default_factory=dict)
-    """Of these steps, by digest."""
+    """The screenshots of these steps, by digest."""
+    is_guarded: bool = True
+    """Whether retrieval leaves out trajectories that could give the task away."""
 
     @property
     def actions_left(self) -> int:

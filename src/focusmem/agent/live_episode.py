@@ -1,9 +1,10 @@
-"""A task under way: everything that was seen, said and done so far, whatever ends it."""
+"""An episode under way: everything that was seen, said and done so far, whatever ends it."""
 
 import re
 from dataclasses import dataclass, field
 
-from focusmem.schemas import Screenshot, Step, StepNotes, Task
+from focusmem.agent.decision import Decision
+from focusmem.schemas import Closing, Observation, Screenshot, Step, StepNotes, Task
 from focusmem.schemas.record import MAX_TEXT_LENGTH
 
 _NOT_STORABLE = re.compile("[\0\ud800-\udfff]")
@@ -12,15 +13,26 @@ _NOT_STORABLE = re.compile("[\0\ud800-\udfff]")
 @dataclass
 class LiveEpisode:
     task: Task
+    attempt: int = 1
+    """Which of the run's attempts at the task, from one."""
+    num_broken: int = 0
+    """How many times the attempt broke before and was started again."""
     steps: list[Step] = field(default_factory=list)
     screenshots: dict[str, Screenshot] = field(default_factory=dict)
-    """Of the steps, by digest."""
+    """The screenshots of the steps and of the closing, by digest."""
     notes: list[StepNotes] = field(default_factory=list)
     """One for each step."""
+    closing: Closing | None = None
+    """What the last action led to."""
     error: str | None = None
-    """What the world did wrong, where it did."""
+    """What the world did wrong, if anything."""
     is_blocked: bool = False
-    """Whether that was a site that refused the agent."""
+    """Whether a site refused the agent."""
+
+    @property
+    def episode_id(self) -> str:
+        """Different for every episode of a run."""
+        return f"{self.task.task_id} {self.attempt} {self.num_broken}"
 
     @property
     def is_over(self) -> bool:
@@ -36,24 +48,32 @@ class LiveEpisode:
     def seconds(self) -> float:
         return sum(sum(notes.seconds.values()) for notes in self.notes)
 
+    def decision(self, seen: Observation) -> Decision:
+        """What the mind is asked when this is on the screen."""
+        return Decision(self.task, self.episode_id, seen, self.steps, self.screenshots)
+
     def add(self, step: Step, screenshot: Screenshot, notes: StepNotes) -> None:
         is_repeat = bool(self.steps) and _looks_the_same(self.steps[-1], step)
         self.screenshots[screenshot.digest] = screenshot
         self.steps.append(step)
         self.notes.append(notes.model_copy(update={"is_readable": step.action is not None, "is_repeat": is_repeat}))
 
+    def close(self, screenshot: Screenshot, url: str) -> None:
+        self.screenshots[screenshot.digest] = screenshot
+        self.closing = Closing(screenshot=screenshot.ref(), url=storable_text(url))
+
 
 def storable_text(text: str) -> str:
-    """Words of a policy or a page as a record can hold them: they may be anything, and must not end a run."""
+    """Text of a policy or a page in a form that a record can hold. It may contain anything and must not end a run."""
     return _NOT_STORABLE.sub("\ufffd", text)[:MAX_TEXT_LENGTH]
 
 
-def _looks_the_same(one: Step, other: Step) -> bool:
-    return one.screenshot.sha256 == other.screenshot.sha256 and _decision(one) == _decision(other)
+def _looks_the_same(first: Step, second: Step) -> bool:
+    return first.screenshot.sha256 == second.screenshot.sha256 and _choice(first) == _choice(second)
 
 
-def _decision(step: Step) -> object:
-    """The reasons given for an action do not count; replies that are no action differ by their words."""
+def _choice(step: Step) -> object:
+    """Actions are compared without their reasoning; replies that are no action are compared as text."""
     if step.action is None:
         return step.reply
     return step.action.name, step.action.arguments.model_dump(exclude={"reasoning"})

@@ -1,21 +1,24 @@
 """The agent's loop: look, ask, read, act."""
 
-import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+import logging
+from collections.abc import Awaitable, Callable, Mapping
 
+from focusmem.agent.decision import Decision
 from focusmem.agent.live_episode import LiveEpisode, storable_text
 from focusmem.agent.mind import Reply
+from focusmem.agent.timing import timed
 from focusmem.browser.base import Browser, Performed
 from focusmem.errors import BlockedError, PolicyError, WorldError
 from focusmem.schemas import Observation, Step, parse_action
 from focusmem.schemas.action import AnyAction
 
-Ask = Callable[[LiveEpisode, Observation], Awaitable[Reply]]
+Ask = Callable[[Decision], Awaitable[Reply]]
+
+_log = logging.getLogger(__name__)
 
 
 async def run_episode(episode: LiveEpisode, browser: Browser, ask: Ask) -> None:
-    """Until the policy stops, has no steps left, or the world breaks; the episode then tells which."""
+    """Runs until the policy stops, the step budget is used up, or the world breaks; `episode` records which."""
     try:
         await browser.open(episode.task.start_url)
         while not episode.is_over:
@@ -23,25 +26,37 @@ async def run_episode(episode: LiveEpisode, browser: Browser, ask: Ask) -> None:
     except WorldError as error:
         episode.error = storable_text(str(error))
         episode.is_blocked = isinstance(error, BlockedError)
+    else:
+        await _close(episode, browser)
+
+
+async def _close(episode: LiveEpisode, browser: Browser) -> None:
+    """One look at what the last action led to. A world that breaks only now does not undo a finished episode."""
+    try:
+        seen = await browser.observe()
+    except WorldError as error:
+        _log.warning("The closing observation of %s failed: %s", episode.task.task_id, error)
+    else:
+        episode.close(seen.screenshot, seen.url)
 
 
 async def _step(episode: LiveEpisode, browser: Browser, ask: Ask) -> None:
     seconds: dict[str, float] = {}
-    with _timed(seconds, "observe"):
+    with timed(seconds, "observe"):
         seen = await browser.observe()
-    reply = await ask(episode, seen)
+    reply = await ask(episode.decision(seen))
     action: AnyAction | None = None
     performed = Performed()
     try:
-        with _timed(seconds, "act"):
+        with timed(seconds, "act"):
             action = parse_action(reply.text)
             performed = await browser.perform(action)
-    except PolicyError as error:  # words that cannot be read as an action are a step as well
+    except PolicyError as error:  # an unreadable reply is a step as well
         performed = Performed(error=str(error))
     except WorldError as error:
         performed = Performed(error=str(error))
         raise
-    finally:  # what the policy wanted is kept also where the world did not survive it, or time ran out
+    finally:  # the step is recorded even when the world broke or time ran out
         _keep(episode, seen, reply, action, performed, seconds)
 
 
@@ -63,12 +78,3 @@ def _keep(
     )
     parts = dict(sorted({**reply.notes.seconds, **seconds}.items()))
     episode.add(step, seen.screenshot, reply.notes.model_copy(update={"seconds": parts}))
-
-
-@contextmanager
-def _timed(seconds: dict[str, float], part: str) -> Iterator[None]:
-    started = time.perf_counter()
-    try:
-        yield
-    finally:
-        seconds[part] = time.perf_counter() - started

@@ -1,29 +1,29 @@
-"""What decides: the seam between an episode and whatever answers it, be it a policy with memory or a script."""
+"""The seam: a mind answers decisions. It is a policy with or without memory, or a script."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from focusmem.agent.live_episode import LiveEpisode
-from focusmem.schemas import Observation, StepNotes, Task
-
-Seen = tuple[LiveEpisode, Observation]
-"""An episode, and what is on its screen now."""
+from focusmem.agent.decision import Decision
+from focusmem.errors import WorldError
+from focusmem.schemas import StepNotes
 
 
 @dataclass(frozen=True)
 class Reply:
     text: str
-    """The policy's own words; whether they are an action is found out later."""
+    """The policy's own words; the episode loop parses them into an action."""
     notes: StepNotes = field(default_factory=StepNotes)
-    """What memory offered and what it cost, as far as the mind knows."""
+    """What memory offered and what the reply cost, as far as the mind knows."""
+    error: WorldError | None = None
+    """Why there is no reply to this decision; it ends the episode that asked and no other."""
 
 
 class Mind(Protocol):
-    """One that cannot answer raises: a WorldError ends the episodes that asked, anything else the run."""
+    """A mind that cannot answer raises: a WorldError ends all episodes that asked, any other error ends the run."""
 
-    def ask(self, seen: Sequence[Seen]) -> list[Reply]:
-        """A reply for each. Called from a thread that is not the browsers'."""
+    def ask(self, decisions: Sequence[Decision]) -> list[Reply]:
+        """One reply for each decision, in order. Called from a thread that is not the browsers'."""
 
-    def forget(self, task: Task) -> None:
-        """An episode is over; what was kept for it is no longer needed."""
+    def forget(self, episode_id: str) -> None:
+        """The episode is over: free what was kept for it. Called from any thread, also while the mind answers."""

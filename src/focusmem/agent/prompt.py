@@ -1,6 +1,6 @@
-"""What the policy is asked at each step: the parts and the order of the paper's Appendix B, in our own words.
+"""The prompt of a decision: the parts and the order of the paper's Appendix B, in our own wording.
 
-Memory, where there is any, goes in front of all this: as latent tokens, or as turns that show it raw.
+Memory goes in front of it: as latent tokens, or as turns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from focusmem.schemas import Prompt, Screenshot, Step, Turn, action_schema_text,
 from focusmem.templates import Templates
 
 NUM_RECENT = 3
-"""How many events stay in view; older ones have expired and are left to memory."""
+"""How many of the latest events the prompt shows. Older ones have expired and are left to memory."""
 
 _OWN_PROMPTS = Path(__file__).parent / "prompts"
 _SLOTS: dict[str, set[str]] = {
@@ -32,9 +32,9 @@ class RecentEvent:
     """Counted from one, from the start of the episode."""
     screenshot: Screenshot
     action: str
-    """The action as JSON, or the words that could not be read as one."""
+    """The action as JSON, or the reply that could not be read as one."""
     error: str | None = None
-    """What went wrong, where something did."""
+    """What went wrong, if anything."""
 
 
 def recent_events(steps: Sequence[Step], screenshots: Mapping[str, Screenshot]) -> list[RecentEvent]:
@@ -52,11 +52,16 @@ def recent_events(steps: Sequence[Step], screenshots: Mapping[str, Screenshot]) 
 
 
 class PromptBuilder:
-    """`prompts` is a folder with other wordings of the same texts."""
+    """`prompts` is a folder with another wording of the same texts."""
 
     def __init__(self, prompts: Path | None = None) -> None:
-        # A policy that was trained on its actions and errors need not be told about them at length.
+        # A small policy that was trained on actions and errors needs no long explanation of them.
         self._templates = Templates(prompts or _OWN_PROMPTS, slots=_SLOTS, optional=frozenset({"actions", "error"}))
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal wordings."""
+        return self._templates.digest
 
     def __call__(
         self, *, instruction: str, recent: Sequence[RecentEvent], screenshot: Screenshot, actions_left: int

@@ -1,11 +1,11 @@
 """The seam: what finds trajectories for decisions."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from focusmem.agent.decision import Decision
-from focusmem.bank import Removal
+from focusmem.bank.leakage import Removal
 from focusmem.schemas import Hit, StoredTrajectory
 
 
@@ -21,19 +21,22 @@ class Search:
 
     found: tuple[FoundTrajectory, ...] = ()
     """The best first."""
-    num_removed: Mapping[str, int] = field(default_factory=dict)
-    """How many trajectories the leakage guard removed, by key."""
     removed: Removal | None = None
-    """The same with their names; None where nothing was searched."""
+    """What the leakage guard removed before the search; None if nothing was searched."""
+
+    @property
+    def num_removed(self) -> dict[str, int]:
+        """How many trajectories the leakage guard removed, for each key that matched any."""
+        return {} if self.removed is None else {str(key): num for key, num in self.removed.num_by_key.items() if num}
 
 
 class Retriever(Protocol):
     @property
     def identity(self) -> str | None:
-        """Equal for retrievers that find alike."""
+        """Names the weights that decide which trajectories are found; None if there are no weights."""
 
     def find(self, decisions: Sequence[Decision], top: int) -> list[Search]:
         """At most `top` trajectories for each decision."""
 
     def load(self, trajectory_id: str) -> StoredTrajectory:
-        """One that was found."""
+        """A trajectory that was found."""

@@ -1,4 +1,4 @@
-"""One mind for many episodes: questions that wait at the same time are answered together, while browsers go on."""
+"""One mind for many episodes: decisions that wait at the same time are answered together, while browsers go on."""
 
 import asyncio
 import queue
@@ -8,28 +8,28 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
-from focusmem.agent.live_episode import LiveEpisode
-from focusmem.agent.mind import Mind, Reply, Seen
+from focusmem.agent.decision import Decision
+from focusmem.agent.mind import Mind, Reply
 from focusmem.errors import ConfigError
-from focusmem.schemas import Observation
 
 CLOSE_S = 5.0
 
 
 @dataclass(frozen=True, eq=False)
 class _Question:
-    seen: Seen
+    decision: Decision
     reply: asyncio.Future[Reply]
     since: float
     """When it was asked, by the event loop's clock."""
 
 
 class SharedMind:
-    """Belongs to one event loop. Episodes ask inside `attending`, so that it is known how many may yet ask.
+    """Belongs to one event loop. Episodes ask inside `attending`, so that the number of possible askers is known.
 
-    The mind answers when every episode that attends is waiting, when as many wait as are answered together, or when the
-    first has waited `patience_s`: a slow page does not hold up the others. It answers one lot at a time, in a thread of
-    its own. A lot that everybody has given up on is left to itself, with its thread, and the next gets a new one.
+    A batch of questions goes to the mind when every attending episode waits, when `max_together` questions wait, or
+    when the first question has waited `patience_s`, so that a slow page does not hold up the others. The mind answers
+    one batch at a time, in a thread of its own. When all askers of a batch have given up, its thread is abandoned and
+    the next batch gets a new thread.
     """
 
     def __init__(self, mind: Mind, *, max_together: int = 16, patience_s: float = 1.0) -> None:
@@ -52,9 +52,9 @@ class SharedMind:
             self._num_attending -= 1
             self._consider()
 
-    async def ask(self, episode: LiveEpisode, seen: Observation) -> Reply:
+    async def ask(self, decision: Decision) -> Reply:
         loop = asyncio.get_running_loop()
-        question = _Question((episode, seen), loop.create_future(), loop.time())
+        question = _Question(decision, loop.create_future(), loop.time())
         self._waiting.append(question)
         self._consider()
         try:
@@ -64,13 +64,13 @@ class SharedMind:
             raise
 
     async def close(self) -> None:
-        """A mind that is still answering gets a moment to finish, and is then left to itself."""
+        """Waits a moment for a mind that is still answering, then abandons its thread."""
         if self._thread is not None:
             await self._thread.close(CLOSE_S)
             self._thread = None
 
     def _consider(self) -> None:
-        """Put questions to the mind, if it is free and the time has come."""
+        """Send waiting questions to the mind if it is free and a batch is due."""
         if self._asked or not self._waiting:
             return
         loop = asyncio.get_running_loop()
@@ -88,26 +88,27 @@ class SharedMind:
         self._consider()
 
     def _answer(self, asked: Sequence[_Question], loop: asyncio.AbstractEventLoop) -> None:
-        """In the mind's thread. Whatever goes wrong, those who asked must hear of it."""
+        """Runs in the mind's thread. Every error is passed on to the episodes that asked."""
         replies: Sequence[Reply] = ()
         problem: BaseException | None = None
         try:
-            replies = self.mind.ask([question.seen for question in asked])
+            replies = self.mind.ask([question.decision for question in asked])
             if len(replies) != len(asked):
                 raise ValueError(f"The mind gave {len(replies)} replies to {len(asked)} questions.")  # noqa: TRY301
-        except StopIteration:  # a future cannot carry this one
+        except StopIteration:  # a future cannot carry StopIteration
             problem = RuntimeError("The mind raised StopIteration.")
         except BaseException as error:
             problem = error
-        with suppress(RuntimeError):  # the run has ended meanwhile, and nobody waits any more
-            loop.call_soon_threadsafe(self._tell, asked, replies, problem)
+        with suppress(RuntimeError):  # the event loop has ended and nothing waits for the replies
+            loop.call_soon_threadsafe(self._deliver, asked, replies, problem)
 
-    def _tell(self, asked: Sequence[_Question], replies: Sequence[Reply], problem: BaseException | None) -> None:
+    def _deliver(self, asked: Sequence[_Question], replies: Sequence[Reply], problem: BaseException | None) -> None:
         for place, question in enumerate(asked):
             if question.reply.done():
-                continue  # given up on
-            if problem is not None:
-                question.reply.set_exception(problem)
+                continue  # its episode has given up
+            error = replies[place].error if problem is None else problem
+            if error is not None:
+                question.reply.set_exception(error)
             else:
                 question.reply.set_result(replies[place])
         if asked is self._asked:
@@ -117,15 +118,15 @@ class SharedMind:
     def _give_up(self, question: _Question) -> None:
         if question in self._waiting:
             self._waiting.remove(question)
-        elif question in self._asked and all(one.reply.done() for one in self._asked):
+        elif question in self._asked and all(other.reply.done() for other in self._asked):
             self._asked, self._thread = [], None
         self._consider()
 
 
 class _Thread:
-    """Does one thing after the other; always the same thread, since models keep much per thread.
+    """Runs calls one after the other in one thread, because models keep state per thread.
 
-    A daemon, so that a mind that hangs does not keep the process from ending.
+    A daemon thread: a mind that hangs does not keep the process alive.
     """
 
     def __init__(self) -> None:

@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+
 from focusmem.errors import ConfigError
 from focusmem.schemas.action import AnyAction
 from focusmem.schemas.observation import Observation
+from focusmem.settings import checked_dataclass
 
 SCROLL_SHARE: Final = 0.75
 """Of the view's height, so that a reader keeps a part of what was in view."""
@@ -40,42 +43,36 @@ class Browser(Protocol):
         """The same for a browser that no longer obeys: its process ends as well, unless others use it too."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@checked_dataclass(frozen=True, kw_only=True)
 class BrowserLimits:
     """How much of a page is seen, and how long anything may take."""
 
-    width: int = 1280
+    width: PositiveInt = 1280
     """Of the view, and so of every screenshot, in pixels."""
-    height: int = 720
-    scroll_pixels: int | None = None
+    height: PositiveInt = 720
+    scroll_pixels: PositiveInt | None = None
     """How far one scroll goes; None takes a share of the height."""
-    load_s: float = 5.0
+    load_s: NonNegativeFloat = 5.0
     """A page that has arrived may go on loading for so long before it is looked at as it is."""
-    settle_s: float = 0.5
+    settle_s: NonNegativeFloat = 0.5
     """Left to the page's own scripts after each action."""
-    wait_s: float = 2.0
+    wait_s: NonNegativeFloat = 2.0
     """What the action `wait` waits."""
-    action_s: float = 30.0
+    action_s: PositiveFloat = 30.0
     """One action, one look, or opening the first page."""
-    step_s: float = 60.0
+    step_s: PositiveFloat = 60.0
     """A look and all that follows until the next look, without the time the policy takes to think."""
-    episode_s: float = 1800.0
+    episode_s: PositiveFloat = 1800.0
     """From `open` on, thinking included."""
 
     def __post_init__(self) -> None:
-        for name in ("width", "height", "action_s", "step_s", "episode_s"):
-            self._check(name, getattr(self, name) > 0, "use a number above zero")
-        for name in ("load_s", "settle_s", "wait_s"):
-            self._check(name, getattr(self, name) >= 0, "use zero or more")
-        self._check("scroll_pixels", self.scroll_pixels is None or self.scroll_pixels > 0, "use a number above zero")
         waits = self.load_s + self.settle_s + self.wait_s
-        self._check("action_s", self.action_s > waits, f"it has to exceed load_s + settle_s + wait_s, {waits:g}")
+        if self.action_s <= waits:
+            raise ConfigError(
+                f"BrowserLimits.action_s is {self.action_s}; it has to exceed load_s + settle_s + wait_s, {waits:g}."
+            )
 
     @property
     def scroll(self) -> int:
         """How far one scroll goes, in pixels."""
         return self.scroll_pixels or round(SCROLL_SHARE * self.height)
-
-    def _check(self, name: str, is_right: bool, fix: str) -> None:
-        if not is_right:
-            raise ConfigError(f"BrowserLimits.{name} is {getattr(self, name)}; {fix}.")

@@ -1,4 +1,4 @@
-"""The seam of grounding: from the policy's words to a point in the view, whatever finds it."""
+"""The seam: a grounder finds the point in the view that a description means."""
 
 import math
 from collections.abc import Sequence
@@ -10,28 +10,29 @@ from focusmem.schemas.observation import ControlInfo
 from focusmem.schemas.screenshot import Screenshot
 
 Space = Literal["pixels", "per_mille"]
-"""What a point's numbers count: pixels of the view, or thousandths of its width and height."""
+"""The unit of a point's numbers: pixels of the view, or thousandths of its width and height."""
 
 MARGIN: Final = 0.05
-"""A point may lie outside by this share of the view: models overshoot edges. One further out is a mistake, most
-likely of the space (pixels taken for thousandths)."""
+"""A point may lie outside by this share of the view, because models overshoot edges. A point further out is an error;
+most likely its space is wrong (pixels taken for thousandths).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A place, counted from the top left corner. Its space travels with it, so that nobody can mix the two up."""
+    """A place, counted from the top left corner, in the given space."""
 
     x: float
     y: float
     space: Space
 
     def pixel(self, width: int, height: int) -> tuple[int, int]:
-        """The pixel of a view of this size that holds the point; one a little outside is moved to the edge."""
+        """The pixel that holds the point in a view of this size; a point just outside is moved to the edge."""
         return self._along(self.x, width), self._along(self.y, height)
 
     def _along(self, value: float, size: int) -> int:
         place = value if self.space == "pixels" else value * size / 1000
-        if not -MARGIN * size <= place <= (1 + MARGIN) * size:  # also where it is not a number
+        if not -MARGIN * size <= place <= (1 + MARGIN) * size:  # also false for NaN
             raise GroundingError(
                 f"The point ({self.x:g}, {self.y:g}) in {self.space.replace('_', ' ')} is far outside of the view."
             )
@@ -39,10 +40,10 @@ class Point:
 
 
 class View(Protocol):
-    """What a grounder may look at; whatever it does not ask for is not made."""
+    """What a grounder may look at. Each part is made only when it is asked for."""
 
     async def controls(self) -> Sequence[ControlInfo]:
-        """What the page itself says is in view."""
+        """The controls in view, according to the page."""
 
     async def screenshot(self) -> Screenshot:
         """The pixels of the view."""
@@ -50,7 +51,7 @@ class View(Protocol):
 
 class Grounder(Protocol):
     async def find(self, description: str, view: View, *, is_field: bool = False) -> Point | str:
-        """Where the element described is, or a sentence for the policy on why there is none.
+        """The element's place, or a sentence for the policy that says why there is none.
 
-        `is_field` says that it is to be typed into. A grounder that cannot do its work raises GroundingError.
+        With `is_field`, text will be typed into the element. A grounder that fails raises GroundingError.
         """

@@ -1,28 +1,53 @@
 """Browsers for many episodes, from one choice."""
 
+import subprocess
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from focusmem.browser.base import Browser, BrowserLimits
 from focusmem.browser.grounder import Grounder
+from focusmem.browser.model_grounder import ModelGrounder
+from focusmem.clients.openai_chat import ChatConfig, OpenAIChat
+from focusmem.errors import UserError, WorldError
 
 BrowserKind = Literal["chromium", "raster"]
-"""`raster` draws pages without a browser, where a suite can do that: only the laboratory."""
+"""`raster` draws pages without a browser; only the laboratory can do that."""
+
+GROUNDER_KEY: Final = "FOCUSMEM_GROUNDER_KEY"
+"""The environment variable that holds the key of a grounding model's endpoint."""
+
+_GROUNDER_TOKENS: Final = 64
+_GROUNDER_TIMEOUT_S: Final = 10.0
+
+_VERSION_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class BrowserChoice:
     kind: BrowserKind = "chromium"
     grounder: Grounder | None = None
-    """What finds the point that a description means; None: the names on the page."""
+    """What finds the point that a description means; None uses the names on the page."""
+
+
+def make_grounder(address: str | None) -> Grounder | None:
+    """A grounding model behind an OpenAI-compatible endpoint, such as http://localhost:8000/v1#osunlp/UGround-V1-7B.
+
+    Without an address, elements are found by the names on the page.
+    """
+    if address is None:
+        return None
+    config = ChatConfig.of(
+        address, key_variable=GROUNDER_KEY, max_tokens=_GROUNDER_TOKENS, timeout_s=_GROUNDER_TIMEOUT_S
+    )
+    return ModelGrounder(OpenAIChat(config))
 
 
 async def open_chromium(
     limits: BrowserLimits, choice: BrowserChoice, stack: AsyncExitStack
 ) -> Callable[[Sequence[str]], Awaitable[Browser]]:
-    """A way to get a Chromium for a list of allowed hosts; processes are shared, and end with the stack."""
+    """A function that launches a Chromium for a list of allowed hosts; all processes end with the stack."""
     from focusmem.browser.chromium import ChromiumBrowser  # needs Playwright, which a bare GPU host lacks
     from focusmem.browser.chromium_process import ChromiumPool
 
@@ -32,3 +57,29 @@ async def open_chromium(
         return await ChromiumBrowser.launch(limits, hosts, pool=pool, grounder=choice.grounder)
 
     return launch
+
+
+async def why_no_chromium() -> str | None:
+    """Starts Chromium once: None if it works, else the reason as a sentence."""
+    try:
+        from focusmem.browser.chromium_process import ChromiumPool
+
+        async with ChromiumPool() as pool:
+            await pool.process(("localhost",))
+    except (UserError, WorldError) as error:
+        return str(error)
+    return None
+
+
+def chromium_version() -> str:
+    """What the browser says of itself, for the record of a run."""
+    from focusmem.browser.chromium_process import find_browser
+
+    path = find_browser()
+    if path is None:
+        return "the Chromium of Playwright"
+    try:
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=_VERSION_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return path
+    return said.stdout.strip() or path

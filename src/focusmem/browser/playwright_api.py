@@ -17,7 +17,7 @@ try:
     )
     from playwright.async_api import Error as PlaywrightError
 except ImportError as error:
-    raise MissingPackageError("playwright", "browser") from error
+    raise MissingPackageError("playwright") from error
 
 __all__ = [
     "Browser",

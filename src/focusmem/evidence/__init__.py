@@ -3,7 +3,7 @@ Out: evidence items, and as prompts their raw serialisation, which the encoder a
 Knows nothing of banks, tokens or models.
 """
 
-from focusmem.evidence.items import CHUNK_EVENTS, episodic_items, ordered, working_items
+from focusmem.evidence.items import CHUNK_EVENTS, episodic_items, working_items
 from focusmem.evidence.serialisation import Serialiser
 
-__all__ = ["CHUNK_EVENTS", "Serialiser", "episodic_items", "ordered", "working_items"]
+__all__ = ["CHUNK_EVENTS", "Serialiser", "episodic_items", "working_items"]

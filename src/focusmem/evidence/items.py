@@ -1,18 +1,16 @@
-"""From trajectories and expired steps to evidence items, in the order in which memory shows them."""
+"""From trajectories and expired steps to evidence items. Memory shows episodic items first, then working items."""
 
 from collections.abc import Iterable, Sequence
 
 from focusmem.errors import ConfigError
-from focusmem.schemas import EvidenceItem, Role, Step, Trajectory
+from focusmem.schemas import EvidenceItem, Step, Trajectory
 
 CHUNK_EVENTS = 4
 """W: events per working chunk, unless told otherwise."""
 
-_SOURCES: tuple[Role, ...] = ("episodic", "working")
-
 
 def episodic_items(hits: Iterable[tuple[Trajectory, float]]) -> tuple[EvidenceItem, ...]:
-    """One item per trajectory found, the best first, with how alike the retriever found it."""
+    """One item for each trajectory that was found, the best first, with the retriever's similarity."""
     return tuple(
         EvidenceItem(
             item_id=f"episodic {rank}",
@@ -50,8 +48,3 @@ def working_items(
         )
         for rank, start in enumerate(range(0, num_expired, chunk_events))
     )
-
-
-def ordered(items: Iterable[EvidenceItem]) -> list[EvidenceItem]:
-    """By source, then by rank: the order in which blocks stand in front of the prompt."""
-    return sorted(items, key=lambda item: (_SOURCES.index(item.role), item.rank))

@@ -21,6 +21,11 @@ class Serialiser:
     def __init__(self, prompts: Path | None = None) -> None:
         self._templates = Templates(prompts or _OWN_PROMPTS, slots=_SLOTS)
 
+    @property
+    def digest(self) -> str:
+        """Equal for equal wordings."""
+        return self._templates.digest
+
     def __call__(self, item: EvidenceItem, screenshots: Mapping[str, Screenshot]) -> Prompt:
         events = [self.event(step, screenshots) for step in item.steps]
         return (self.opening(item), *events, self.closing(len(item.steps)))

@@ -1,4 +1,4 @@
-"""The seam: what stands in front of a prompt.
+"""The seam: a front puts memory in front of prompts.
 
 A front receives all decisions that are due together, so that a GPU can work on them as one batch.
 """
@@ -23,30 +23,38 @@ class Fronted:
     """What the agent asks, without memory."""
     episode_id: str
     turns: Prompt = ()
-    """Memory as turns that stand before the prompt. A policy may keep what it computed for them while they are equal
-    for the same episode."""
+    """Memory as turns that stand before the prompt. A policy may keep what it computed for them as long as the same
+    episode has the same turns.
+    """
     row: "Row | None" = None
-    """Memory and prompt as input embeddings, where memory is latent: for policies that take embeddings."""
-    num_memory_tokens: int = 0
-    """How many tokens memory puts in front of the prompt."""
+    """Memory and prompt as input embeddings, if memory is latent: for policies that take embeddings."""
+    num_memory_tokens: int | None = 0
+    """How many tokens memory puts in front of the prompt; None if nobody can tell."""
     offered: tuple[OfferedItem, ...] = ()
     """Items that memory offered, in the order in which they stand, accepted or not."""
 
 
 class Front(Protocol):
-    name: str
-    """What reports call this memory."""
-    num_found: int
-    """How many trajectories it needs for each decision; with 0 no retriever is asked."""
+    @property
+    def name(self) -> str:
+        """What reports call this memory."""
+
+    @property
+    def num_found(self) -> int:
+        """How many trajectories it needs for each decision; with 0 no retriever is asked."""
+
+    @property
+    def num_recent(self) -> int:
+        """How many of the latest events the prompt itself has to show."""
 
     @property
     def identity(self) -> str | None:
-        """Equal for fronts that give equal results; None where there is nothing to tell apart but the name."""
+        """Equal for fronts that give equal results; None if the name says everything."""
 
     def place(
         self, prompts: Sequence[Prompt], decisions: Sequence[Decision], searches: Sequence[Search]
     ) -> list[Fronted]:
-        """One result for each decision, in order."""
+        """One result for each decision, in order, when all work on them is done."""
 
     def forget(self, episode_id: str) -> None:
-        """The episode is over; what was kept for it alone can go."""
+        """The episode is over: free what was kept for it."""

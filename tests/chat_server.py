@@ -6,14 +6,17 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
-def completion(text, finish_reason="stop"):
-    return 200, json.dumps(
-        {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": finish_reason}]}
-    )
+def completion(text, finish_reason="stop", **usage):
+    """`usage` holds the counts of tokens, if the server tells them."""
+    choice = {"message": {"role": "assistant", "content": text}, "finish_reason": finish_reason}
+    return 200, json.dumps({"choices": [choice]} | ({"usage": usage} if usage else {}))
 
 
 class ChatServer:
-    """Gives `answers`, pairs of status and body, one after the other; the last one again and again."""
+    """Gives `answers`, one after the other; the last one again and again.
+
+    An answer is a status with a body, or a function of the request that returns them.
+    """
 
     def __init__(self, *answers, delay_s=0.0, trickle_s=None):
         """With `trickle_s`, an answer comes byte by byte, with so much time between two of them."""
@@ -26,9 +29,11 @@ class ChatServer:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self):
                 server.headers.append(dict(self.headers))
-                server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                server.asked.append(asked)
                 server._closing.wait(server.delay_s)
-                status, body = server.answers.pop(0) if len(server.answers) > 1 else server.answers[0]
+                answer = server.answers.pop(0) if len(server.answers) > 1 else server.answers[0]
+                status, body = answer(asked) if callable(answer) else answer
                 if status is None:  # hang up
                     self.connection.close()
                     return

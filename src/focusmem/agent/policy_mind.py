@@ -1,0 +1,144 @@
+"""A policy with a front as a mind: it builds the prompts, finds trajectories, puts memory in front, and replies."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from uuid import uuid4
+
+from focusmem.agent.decision import Decision
+from focusmem.agent.fronts.base import Front, Fronted
+from focusmem.agent.mind import Reply
+from focusmem.agent.policy import Completion, Policy
+from focusmem.agent.prompt import NUM_RECENT, PromptBuilder, RecentEvent, recent_events
+from focusmem.agent.retrieval import Retriever, Search
+from focusmem.agent.timing import timed
+from focusmem.errors import ConfigError
+from focusmem.evidence import Serialiser, working_items
+from focusmem.schemas import Prompt, StepNotes
+from focusmem.seeds import derive_seed
+
+
+@dataclass
+class Prepared:
+    """Decisions with memory in front of their prompts."""
+
+    searches: list[Search]
+    fronted: list[Fronted]
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Time by part, for all decisions together."""
+
+
+class PolicyMind:
+    """Answers many episodes at once. Several minds may share a policy, a front or a retriever."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        front: Front,
+        *,
+        retriever: Retriever | None = None,
+        prompt: PromptBuilder | None = None,
+        history: Serialiser | None = None,
+        seed: int = 0,
+    ) -> None:
+        """Without a retriever nothing is found, and memory is the episode's own history. With `history`, events that
+        have left the prompt are shown raw before it. `seed` matters to a policy that samples.
+        """
+        self.policy, self.front, self.retriever, self.seed = policy, front, retriever, seed
+        self.prompt = prompt or PromptBuilder()
+        self._history = history
+        # Two runs of one task call their episodes the same, but a shared policy must tell them apart.
+        self._name = uuid4().hex
+        self._under_way: set[str] = set()
+
+    def ask(self, decisions: Sequence[Decision]) -> list[Reply]:
+        if not decisions:
+            return []
+        under_way = {decision.episode_id for decision in decisions}
+        self._under_way |= under_way
+        try:
+            return self._answer(decisions)
+        finally:
+            # Episodes may have given up and been forgotten meanwhile; what was kept for them since then is freed now.
+            for episode_id in under_way - self._under_way:
+                self._free(episode_id)
+
+    def prepare(self, decisions: Sequence[Decision], prompts: Sequence[Prompt] | None = None) -> Prepared:
+        """Everything but the reply; `prompts` replaces the agent's own prompts."""
+        if prompts is None:
+            prompts = [self.prompt_of(decision) for decision in decisions]
+        seconds: dict[str, float] = {}
+        with timed(seconds, "retrieve"):
+            searches = self._search(decisions)
+        with timed(seconds, "remember"):
+            named = [replace(decision, episode_id=self._named(decision.episode_id)) for decision in decisions]
+            fronted = self.front.place(prompts, named, searches)
+        return Prepared(searches, fronted, seconds)
+
+    def prompt_of(self, decision: Decision, events: Sequence[RecentEvent] | None = None) -> Prompt:
+        """What the agent asks; `events` replaces the episode's own, as far as the prompt shows them."""
+        num_recent, num_steps = self.front.num_recent, len(decision.steps)
+        if num_recent > NUM_RECENT:
+            raise ConfigError(
+                f"num_recent is {num_recent}, but our own prompt shows at most {NUM_RECENT} events, so some events "
+                "would be neither shown nor remembered; use a smaller number, or a prompt of your own."
+            )
+        if events is None:
+            events = recent_events(decision.steps, decision.screenshots)
+        asked = self.prompt(
+            instruction=decision.task.instruction,
+            recent=events[max(0, len(events) - num_recent) :],
+            screenshot=decision.seen.screenshot,
+            actions_left=decision.actions_left,
+        )
+        if self._history is None or num_steps <= num_recent:
+            return asked
+        expired = working_items(decision.steps, instruction=decision.task.instruction, num_recent=num_recent)
+        shown = [turn for item in expired for turn in self._history(item, decision.screenshots)]
+        return (*shown, *asked)
+
+    def forget(self, episode_id: str) -> None:
+        self._under_way.discard(episode_id)
+        self._free(episode_id)
+
+    def _answer(self, decisions: Sequence[Decision]) -> list[Reply]:
+        prepared = self.prepare(decisions)
+        seeds = [derive_seed(self.seed, one.episode_id, len(one.steps)) for one in decisions]
+        with timed(prepared.seconds, "reply"):
+            completions = self.policy.reply(prepared.fronted, seeds=seeds)
+        seconds = {part: took / len(decisions) for part, took in prepared.seconds.items()}
+        return [
+            Reply(completion.text, _notes(fronted, search, completion, seconds), completion.error)
+            for completion, fronted, search in zip(completions, prepared.fronted, prepared.searches, strict=True)
+        ]
+
+    def _search(self, decisions: Sequence[Decision]) -> list[Search]:
+        if self.retriever is None or not self.front.num_found:
+            return [Search()] * len(decisions)
+        return self.retriever.find(decisions, self.front.num_found)
+
+    def _named(self, episode_id: str) -> str:
+        return f"{self._name} {episode_id}"
+
+    def _free(self, episode_id: str) -> None:
+        self.front.forget(self._named(episode_id))
+        self.policy.forget(self._named(episode_id))
+
+
+def as_text(prompt: Prompt) -> tuple[str, ...]:
+    """A prompt turn by turn, with screenshots named by their digest."""
+    return tuple(
+        f"{turn.role}: " + "".join(part if isinstance(part, str) else f"[{part.digest}]" for part in turn.parts)
+        for turn in prompt
+    )
+
+
+def _notes(fronted: Fronted, search: Search, completion: Completion, seconds: dict[str, float]) -> StepNotes:
+    num_input, num_memory = completion.num_input_tokens, fronted.num_memory_tokens
+    return StepNotes(
+        prompt=as_text(fronted.prompt),
+        offered=fronted.offered,
+        num_removed=search.num_removed,
+        num_prompt_tokens=None if num_input is None or num_memory is None else num_input - num_memory,
+        num_memory_tokens=num_memory,
+        seconds=seconds,
+    )

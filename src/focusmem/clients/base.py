@@ -1,0 +1,29 @@
+"""The seam: a chat model that is hosted elsewhere."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from focusmem.schemas import Prompt
+
+
+@dataclass(frozen=True)
+class ChatReply:
+    text: str
+    is_cut_off: bool = False
+    """Whether it reached the limit on its length."""
+    num_prompt_tokens: int | None = None
+    """As the server counts them; None if it does not tell."""
+    num_reply_tokens: int | None = None
+
+
+class ChatClient(Protocol):
+    @property
+    def identity(self) -> str:
+        """Names the model and its server."""
+
+    def ask(self, prompt: Prompt, *, seed: int | None = None) -> ChatReply:
+        """Blocks until the reply is there; several threads may ask at once.
+
+        A server that cannot be reached, refuses the prompt or answers nonsense raises WorldError. A wrong address,
+        model or key raises ConfigError.
+        """
