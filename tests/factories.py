@@ -36,7 +36,7 @@ def make_screenshot(seed: int = 0, width: int = 96, height: int = 64) -> Screens
 
 
 def make_actions(num_actions: int) -> list[AnyAction]:
-    """A plausible episode of that length, which ends by stopping."""
+    """A plausible episode of that length, which ends by stopping; of length zero, nothing."""
     middle = [
         make_action("click", description="the search box"),
         make_action("type", text="blue mug", description="the search box", reasoning="I know its name."),
@@ -46,7 +46,7 @@ def make_actions(num_actions: int) -> list[AnyAction]:
         make_action("goto", url="https://shop.example/cart"),
     ]
     actions = [middle[index % len(middle)] for index in range(num_actions - 1)]
-    return [*actions, make_action("stop", answer="12 euros")]
+    return [*actions, make_action("stop", answer="12 euros")][:num_actions]
 
 
 def make_step(seed: int = 0, action: AnyAction | None = None) -> tuple[Step, Screenshot]:

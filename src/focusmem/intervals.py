@@ -1,4 +1,4 @@
-"""How sure one can be of a rate, of the difference of two, of a mean: intervals for few trials."""
+"""95 % confidence intervals of a rate, of the difference of two rates, and of a mean, for few trials."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -6,37 +6,36 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 MIN_VALUES = 10
-"""A mean of fewer has no interval."""
+"""A mean of fewer values has no interval."""
 
 
 def wilson_interval(num_successes: int, num_trials: int, *, z: float = 1.96) -> tuple[float, float]:
-    """The range that holds the true rate with 95 % confidence; sensible also for none, all, or few of them."""
+    """Wilson's score interval of a rate, which stays sensible for few trials and for rates of 0 and 1."""
     return _wilson(num_successes / max(1, num_trials), num_trials, z)
 
 
 def grouped_interval(groups: Sequence[Sequence[bool]]) -> tuple[float, float]:
-    """Wilson's interval for trials that come in groups, such as the steps of a task, which tend to go the same way.
+    """Wilson's interval for correlated trials, such as several attempts at each task. A group holds what is correlated.
 
-    As many trials are counted as would make single ones so unsure; never more than there are, and where all went the
-    same way, which leaves nothing to estimate, no more than groups.
+    Uses the effective sample size, at most the number of trials. If all trials agree, their correlation cannot be
+    estimated, and the number of groups is used.
     """
-    held = [group for group in groups if group]
-    num = sum(map(len, held))
-    successes = sum(map(sum, held))
+    groups = [group for group in groups if group]
+    num = sum(map(len, groups))
+    successes = sum(map(sum, groups))
     if not 0 < successes < num:
-        share = successes / num if num else 0.0
-        return _wilson(share, len(held))
+        return _wilson(successes / num if num else 0.0, len(groups))
     rate = successes / num
-    spread = sum((sum(group) - rate * len(group)) ** 2 for group in held)
+    spread = sum((sum(group) - rate * len(group)) ** 2 for group in groups)
     return _wilson(rate, min(num, num * num * rate * (1 - rate) / spread) if spread else num)
 
 
 def paired_interval(num_first: int, num_second: int, num_pairs: int, *, z: float = 1.96) -> tuple[float, float]:
-    """The range of the difference of two rates over the same trials, with 95 % confidence: Tango's score interval.
+    """Tango's score interval of the difference of two success rates over the same pairs.
 
-    `num_first` trials succeeded only the first time, `num_second` only the second; the others do not tell them apart.
-    Where neither ever did better alone this is as wide as Wilson's interval is for no success (T. Tango, Equivalence
-    test and confidence interval for the difference in proportions for the paired-sample design, 1998).
+    The first succeeded alone in `num_first` pairs, the second alone in `num_second`; in the other pairs they agree.
+    If both are 0, the interval is as wide as Wilson's for no success. (T. Tango, Equivalence test and confidence
+    interval for the difference in proportions for the paired-sample design, 1998.)
     """
     if num_pairs == 0:
         return -1.0, 1.0
@@ -49,15 +48,14 @@ def paired_interval(num_first: int, num_second: int, num_pairs: int, *, z: float
 
 
 def mean_interval(values: Sequence[float], *, num_resamples: int = 10_000, seed: int = 0) -> tuple[float, float] | None:
-    """The range of a mean with 95 % confidence, by drawing the values again and again.
+    """The percentile bootstrap interval of a mean.
 
-    None for so few values that drawing them again hardly shows how they vary: the range would hold the true mean far
-    less often than it says.
+    None for fewer than MIN_VALUES values: the interval would hold the true mean far less often than in 95 % of cases.
     """
     if len(values) < MIN_VALUES:
         return None
-    random, found = np.random.default_rng(seed), np.asarray(values, dtype=np.float64)
-    means = [float(random.choice(found, len(found)).mean()) for _ in range(num_resamples)]
+    random, observed = np.random.default_rng(seed), np.asarray(values, dtype=np.float64)
+    means = [float(random.choice(observed, len(observed)).mean()) for _ in range(num_resamples)]
     low, high = np.percentile(means, [2.5, 97.5])
     return float(low), float(high)
 
@@ -72,10 +70,10 @@ def _wilson(rate: float, num_trials: float, z: float = 1.96) -> tuple[float, flo
 
 
 def _paired_score(num_first: int, num_second: int, num_pairs: int, difference: float) -> float:
-    """How many standard errors the observed difference is away from this one."""
+    """The distance between the observed difference and this one, in standard errors."""
     b = (2 * num_pairs - num_first + num_second) * difference - num_first - num_second
     c = -num_second * difference * (1 - difference)
-    # The likeliest share of trials that only the second won, if this were the difference.
+    # The maximum-likelihood share of pairs that only the second won, given this difference.
     share = (math.sqrt(max(0.0, b * b - 8 * num_pairs * c)) - b) / (4 * num_pairs)
     variance = num_pairs * (2 * share + difference * (1 - difference))
     distance = num_first - num_second - num_pairs * difference
@@ -85,7 +83,7 @@ def _paired_score(num_first: int, num_second: int, num_pairs: int, difference: f
 
 
 def _edge(inside: float, outside: float, is_inside: Callable[[float], bool]) -> float:
-    """Where a range ends, between a point in it and the end of what is possible."""
+    """The end of an interval between a point inside it and the end of the possible range, by bisection."""
     if is_inside(outside):
         return outside
     for _ in range(60):

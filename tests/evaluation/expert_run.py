@@ -3,25 +3,18 @@
 python expert_run.py FOLDER NUM_TASKS raster|chromium NUM_PARALLEL THINKING_S
 """
 
-import asyncio
 import json
 import signal
 import sys
 import time
-from contextlib import AsyncExitStack
-from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 
 from evaluation.minds import SolverMind
+from focusmem.browser.opening import BrowserChoice
 from focusmem.evaluation.metrics import summarise
-from focusmem.evaluation.run_store import RunStore
-from focusmem.evaluation.runner import Runner, RunnerConfig
-from focusmem.lab.world.browsers import lab_browsers
-from focusmem.lab.world.rollout import iter_tasks
-from focusmem.lab.world.tasks import judge
-from focusmem.lab.world.world import World
-from focusmem.schemas import Environment, Run
+from focusmem.evaluation.runner import RunnerConfig
+from focusmem.evaluation.suite_run import RunAbout, SuiteRun
+from focusmem.lab.suite import LabSuite, LabSuiteConfig
 
 
 class ThinkingMind(SolverMind):
@@ -29,34 +22,24 @@ class ThinkingMind(SolverMind):
 
     thinking_s = 0.0
 
-    def ask(self, seen):
+    def ask(self, decisions):
         time.sleep(self.thinking_s)
-        return super().ask(seen)
+        return super().ask(decisions)
 
-    def _next(self, episode, seen):
-        text = super()._next(episode, seen)
-        is_wrong = sum(episode.task.task_id.encode()) % 3 == 0
+    def _next(self, decision):
+        text = super()._next(decision)
+        is_wrong = sum(decision.task.task_id.encode()) % 3 == 0
         return text.replace('"answer": "', '"answer": "not ') if is_wrong else text
 
 
-async def run_all(store, world, tasks, browser, num_parallel, mind):
-    async with AsyncExitStack() as stack:
-        make_browser = await lab_browsers(world, browser, stack)
-        config = RunnerConfig(method="expert", source="a test", num_parallel=num_parallel)
-        await Runner(config, store, mind, make_browser, judge).run(tasks)
-
-
 def expert_run(folder, num_tasks, browser, num_parallel, thinking_s=0.0):
-    world, store = World(0), RunStore(folder)
-    tasks = list(islice(iter_tasks(world, "e", "evaluation", 0), num_tasks))
-    now = datetime.now(UTC)
-    run = Run(run_id=folder.name, command=(), status="running", config={}, environment=Environment(), started_at=now)
-    store.begin(run, {one.task.task_id: one.kind for one in tasks})
-    mind = ThinkingMind(world)
+    suite = LabSuite(LabSuiteConfig(num_tasks=num_tasks))
+    mind = ThinkingMind(suite.world)
     mind.thinking_s = thinking_s
-    asyncio.run(run_all(store, world, [one.task for one in tasks], browser, num_parallel, mind))
-    store.end(run)
-    return summarise(store)
+    about = RunAbout(method="expert", source="a test")
+    run = SuiteRun(suite, mind, folder, about, runner=RunnerConfig(num_parallel=num_parallel))
+    run.run(BrowserChoice(kind=browser))
+    return summarise(run.folder)
 
 
 if __name__ == "__main__":

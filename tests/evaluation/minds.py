@@ -3,37 +3,38 @@
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from focusmem.agent.live_episode import LiveEpisode
-from focusmem.agent.mind import Reply, Seen
+from focusmem.agent.decision import Decision
+from focusmem.agent.mind import Reply
 from focusmem.lab.world.solvers import Solver, View
 from focusmem.lab.world.tasks import task_of
 from focusmem.lab.world.world import World
-from focusmem.schemas import Observation, Task, action_to_json, make_action
+from focusmem.schemas import Task, action_to_json, make_action
 
-Line = str | Callable[[LiveEpisode, Observation], str]
+Line = str | Callable[[Decision], str]
 
 
 class ScriptedMind:
-    """For each task its replies, one after the other; the last one again and again."""
+    """Replies with the lines of a task, one for each step; the last line again and again."""
 
     def __init__(self, lines: Mapping[str, Sequence[Line]]) -> None:
         self.lines = lines
         self.lots: list[list[str]] = []
         """Which tasks were answered together."""
         self.forgotten: list[str] = []
+        """Ids of episodes."""
 
-    def ask(self, seen: Sequence[Seen]) -> list[Reply]:
+    def ask(self, decisions: Sequence[Decision]) -> list[Reply]:
         assert threading.current_thread() is not threading.main_thread(), "browsers go on meanwhile"
-        self.lots.append([episode.task.task_id for episode, _ in seen])
-        return [Reply(self._line(*one)) for one in seen]
+        self.lots.append([decision.task.task_id for decision in decisions])
+        return [Reply(self._line(decision)) for decision in decisions]
 
-    def forget(self, task: Task) -> None:
-        self.forgotten.append(task.task_id)
+    def forget(self, episode_id: str) -> None:
+        self.forgotten.append(episode_id)
 
-    def _line(self, episode: LiveEpisode, seen: Observation) -> str:
-        own = self.lines[episode.task.task_id]
-        line = own[min(len(episode.steps), len(own) - 1)]
-        return line if isinstance(line, str) else line(episode, seen)
+    def _line(self, decision: Decision) -> str:
+        lines = self.lines[decision.task.task_id]
+        line = lines[min(len(decision.steps), len(lines) - 1)]
+        return line if isinstance(line, str) else line(decision)
 
 
 class SolverMind:
@@ -43,18 +44,19 @@ class SolverMind:
         self.world = world
         self._solvers: dict[str, Solver] = {}
 
-    def ask(self, seen: Sequence[Seen]) -> list[Reply]:
-        return [Reply(self._next(*one)) for one in seen]
+    def ask(self, decisions: Sequence[Decision]) -> list[Reply]:
+        return [Reply(self._next(decision)) for decision in decisions]
 
-    def forget(self, task: Task) -> None:
-        self._solvers.pop(task.task_id, None)
+    def forget(self, episode_id: str) -> None:
+        self._solvers.pop(episode_id, None)
 
-    def _next(self, episode: LiveEpisode, seen: Observation) -> str:
-        task_id = episode.task.task_id
-        if task_id not in self._solvers:
-            self._solvers[task_id] = Solver.expert(self.world, task_of(self.world, task_id))
+    def _next(self, decision: Decision) -> str:
+        if decision.episode_id not in self._solvers:
+            task = task_of(self.world, decision.task.task_id)
+            self._solvers[decision.episode_id] = Solver.expert(self.world, task)
+        seen = decision.seen
         view = View.of_url(seen.url, [control.name for control in seen.controls])
-        return action_to_json(self._solvers[task_id].next(view))
+        return action_to_json(self._solvers[decision.episode_id].next(view))
 
 
 def say(name: str, **arguments: str) -> str:

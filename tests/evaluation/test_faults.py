@@ -12,13 +12,15 @@ import pytest
 from browser.fixtures import descendants, is_gone
 from browser.sites import Site
 from evaluation.minds import ScriptedMind, make_task, say
+from evaluation.test_runner import begin
 from focusmem.browser.base import BrowserLimits
 from focusmem.browser.chromium import ChromiumBrowser
 from focusmem.browser.chromium_process import ChromiumPool
 from focusmem.evaluation.metrics import summarise
 from focusmem.evaluation.run_store import RunStore
 from focusmem.evaluation.runner import Runner, RunnerConfig
-from focusmem.schemas import check_trajectory, load_trajectory
+from focusmem.judges.exact_answer import ExactAnswer
+from focusmem.schemas import check_trajectory
 
 pytestmark = pytest.mark.browser
 
@@ -37,8 +39,8 @@ class FaultyWorld:
     def signal(self, number, reply):
         """A line that does something to the Chromium of its episode before it answers."""
 
-        def line(episode, seen):
-            pid = self.pids[episode.task.task_id] = self.browsers[episode.task.task_id]._process._pid
+        def line(decision):
+            pid = self.pids[decision.task.task_id] = self.browsers[decision.task.task_id]._process._pid
             os.kill(pid, number)
             return reply
 
@@ -57,17 +59,20 @@ class FaultyWorld:
                     self.browsers[task.task_id] = browser
                     return browser
 
-                config = RunnerConfig(method="none", source="a test", **{"num_parallel": 5} | settings)
-                await Runner(config, store, mind, make_browser, lambda task, answer: answer == "yes").run(tasks)
+                config = RunnerConfig(**{"num_parallel": 5, "num_retries": 0} | settings)
+                runner = Runner(config, store, mind, make_browser, ExactAnswer(), method="none", source="a test")
+                await runner.run([(task, 1) for task in tasks])
 
         store = RunStore(folder)
+        begin(store, tasks)
         asyncio.run(whole())
-        return store, {one.task.task_id: one for one in store.episodes(list(scripts))}
+        store.end()
+        return store.folder, {one.episode.task.task_id: one for one in store.folder.episodes()}
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """One run with all faults in it. Returns its store, its episodes, and what was running before."""
+    """One run with all faults in it. Returns its folder, its episodes, and the processes it started."""
     before = descendants()
     with Site() as site:
         world = FaultyWorld(site)
@@ -90,31 +95,32 @@ def run(tmp_path_factory):
             "healthy-2": ("/", SECOND, HOME, YES),
             "healthy-3": ("/", SECOND, say("stop", answer="no")),
         }  # fmt: skip
-        store, episodes = world.run(tmp_path_factory.mktemp("runs") / "faults", scripts)
-    return store, episodes, descendants() - before
+        folder, episodes = world.run(tmp_path_factory.mktemp("runs") / "faults", scripts)
+    return folder, episodes, descendants() - before
 
 
 def steps(run, name):
-    return load_trajectory(run[0].place(name) / "trajectory").trajectory.steps
+    return run[1][name].trajectory().trajectory.steps
 
 
 def test_every_episode_is_on_record_and_whole(run):
-    store, episodes, _ = run
+    _, episodes, _ = run
     assert len(episodes) == 16
-    for name, episode in episodes.items():
-        place = store.place(name) / "trajectory"
+    for name, stored in episodes.items():
+        place = stored.folder / "trajectory"
         if place.exists():
             assert check_trajectory(place) == []
-            assert len(steps(run, name)) == len(episode.notes)
+            assert len(steps(run, name)) == len(stored.episode.notes)
         else:
-            assert episode.notes == ()
+            assert stored.episode.notes == ()
 
 
 def test_the_table_counts_them_apart(run):
     found = summarise(run[0])
     assert (found["num_errors"], found["num_blocked"], found["num_missing"]) == (8, 2, 0)
-    assert found["num_tasks"] == 6
-    assert found["success_rate"] == pytest.approx(4 / 6)
+    assert (found["num_tasks"], found["num_judged"]) == (16, 6)
+    assert found["success_rate"] == pytest.approx(4 / 16), "errors and blocks count as not won"
+    assert found["judged_success_rate"] == pytest.approx(4 / 6)
 
 
 def test_the_others_are_not_lost(run):
@@ -136,8 +142,8 @@ def test_the_others_are_not_lost(run):
     ],
 )
 def test_what_the_world_did_is_an_error_with_its_reason(run, name, num_steps, reason):
-    episode = run[1][name]
-    assert (episode.outcome, episode.is_blocked) == ("error", False)
+    episode = run[1][name].episode
+    assert (run[1][name].outcome, episode.is_blocked) == ("error", False)
     assert reason in episode.error
     assert len(episode.notes) == num_steps
     if num_steps:
@@ -148,8 +154,8 @@ def test_what_the_world_did_is_an_error_with_its_reason(run, name, num_steps, re
 
 @pytest.mark.parametrize(("name", "status"), [("refused", "HTTP 403"), ("shut-out", "HTTP 429")])
 def test_a_site_that_refuses_is_blocked(run, name, status):
-    episode = run[1][name]
-    assert (episode.outcome, episode.is_blocked) == ("error", True)
+    episode = run[1][name].episode
+    assert (run[1][name].outcome, episode.is_blocked) == ("error", True)
     assert status in episode.error
 
 
@@ -169,8 +175,8 @@ def test_a_very_tall_page_is_seen_view_by_view(run):
 
 
 def test_garbage_is_fifteen_unreadable_steps_and_a_failure(run):
-    episode = run[1]["garbage"]
-    assert (episode.outcome, episode.answer, len(episode.notes)) == ("failure", None, 15)
+    episode = run[1]["garbage"].episode
+    assert (run[1]["garbage"].outcome, episode.answer, len(episode.notes)) == ("failure", None, 15)
     assert not any(note.is_readable for note in episode.notes)
     assert all(step.action is None and step.error for step in steps(run, "garbage"))
 
@@ -189,7 +195,7 @@ def test_an_episode_over_its_limit_is_ended_with_its_chromium(tmp_path):
         _, episodes = world.run(tmp_path / "run", scripts, limits=patient, num_parallel=1, episode_s=5)
         assert time.monotonic() - start < 30
     assert episodes["hung"].outcome == "error"
-    assert "longer than it may, 5 s" in episodes["hung"].error
-    assert len(episodes["hung"].notes) == 1
+    assert "longer than its limit of 5 s" in episodes["hung"].episode.error
+    assert len(episodes["hung"].episode.notes) == 1
     assert is_gone(world.pids["hung"])
     assert episodes["next"].outcome == "success"

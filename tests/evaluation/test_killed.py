@@ -14,7 +14,7 @@ import pytest
 from browser.fixtures import descendants, is_gone
 from evaluation.expert_run import expert_run
 
-TIMES = ("mean_task_s", "mean_step_s")
+TIMES = ("judge_s", "mean_task_s", "mean_step_s")
 ROOT = Path(__file__).parents[2]
 
 
@@ -38,11 +38,15 @@ def table(results):
 
 
 def num_done(folder):
-    return len(list(folder.glob("episodes/*/episode.json")))
+    return len(list(folder.glob("episodes/*/*/episode.json")))
 
 
 def trajectories(folder):
-    return {path.parts[-3]: path.read_bytes() for path in folder.glob("episodes/*/trajectory/trajectory.json")}
+    """Without their ids, which differ from run to run."""
+    return {
+        path.parts[-4]: json.loads(path.read_bytes()) | {"trajectory_id": ""}
+        for path in folder.glob("episodes/*/*/trajectory/trajectory.json")
+    }
 
 
 def offspring(folder):

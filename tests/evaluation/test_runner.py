@@ -7,15 +7,29 @@ import pytest
 from evaluation.browsers import FakeBrowser
 from evaluation.minds import ScriptedMind, make_task, say
 from focusmem.errors import ConfigError, StorageError, WorldError
-from focusmem.evaluation.run_store import RunStore, folder_name
+from focusmem.evaluation.run_store import RunStore, trajectory_name
 from focusmem.evaluation.runner import Runner, RunnerConfig
+from focusmem.evaluation.watcher import Watcher
 from focusmem.files import is_safe_name
-from focusmem.schemas import Environment, Run, load_trajectory, parse_record
+from focusmem.judges.exact_answer import ExactAnswer
+from focusmem.schemas import Environment, Manifest, Run, RunFolder, load_trajectory
+from focusmem.schemas.run_folder import task_folder
 
 RIGHT, WRONG, WAIT = say("stop", answer="yes"), say("stop", answer="no"), say("wait")
 
 
-def run(folder, lines, *, browsers=None, mind=None, judge=lambda task, answer: answer == task.answer, **settings):
+def make_run(**changes) -> Run:
+    values = {"run_id": "run", "command": (), "status": "running", "config": {}, "started_at": datetime.now(UTC)}
+    return Run(**values | changes)
+
+
+def begin(store, tasks, run=None, **settings):
+    """`tasks` are records, or the names of such."""
+    records = [make_task(one) if isinstance(one, str) else one for one in tasks]
+    store.begin(run or make_run(), Manifest.of("tests", records, {}), Environment(), **settings)
+
+
+def run(folder, lines, *, browsers=None, mind=None, judge=ExactAnswer(), num_attempts=1, watcher=None, **settings):  # noqa: B008
     """A run of the tasks named by `lines`; returns its episodes by task, and the browsers they had."""
     used = {}
 
@@ -23,11 +37,25 @@ def run(folder, lines, *, browsers=None, mind=None, judge=lambda task, answer: a
         used[task.task_id] = (browsers or {}).get(task.task_id, FakeBrowser)()
         return used[task.task_id]
 
-    config = RunnerConfig(**{"method": "none", "source": "a test", "num_parallel": 3} | settings)
-    store = RunStore(folder)
-    tasks = [make_task(name) for name in lines]
-    asyncio.run(Runner(config, store, mind or ScriptedMind(lines), make_browser, judge).run(tasks))
-    return {one.task.task_id: one for one in store.episodes(list(lines))}, used
+    config = RunnerConfig(**{"num_parallel": 3, "num_retries": 0} | settings)
+    store, tasks = RunStore(folder), [make_task(name) for name in lines]
+    store.begin(make_run(), Manifest.of("tests", tasks, {}, num_attempts=num_attempts), Environment())
+    attempts = [(task, number) for number in range(1, num_attempts + 1) for task in tasks]
+    runner = Runner(
+        config,
+        store,
+        mind or ScriptedMind(lines),
+        make_browser,
+        judge,
+        method="none",
+        source="a test",
+        watcher=watcher,
+    )
+    try:
+        asyncio.run(runner.run(attempts))
+    finally:
+        store.let_go()
+    return {one.episode.task.task_id: one for one in store.folder.episodes()}, used
 
 
 def test_every_task_is_attempted_judged_and_stored(tmp_path):
@@ -42,9 +70,10 @@ def test_every_task_is_attempted_judged_and_stored(tmp_path):
         "again": "success",
         "more": "success",
     }
-    stored = load_trajectory(tmp_path / "episodes" / "won" / "trajectory").trajectory
+    stored = load_trajectory(tmp_path / "episodes" / "won" / "1" / "trajectory").trajectory
     assert (len(stored.steps), stored.outcome, stored.source) == (2, "success", "a test")
-    assert sorted(mind.forgotten) == sorted(lines)
+    assert stored.closing is not None, "what the last action led to is on record"
+    assert len(set(mind.forgotten)) == len(mind.forgotten) == len(lines)
     assert all(browser.ended == ["closed"] for browser in used.values())
 
 
@@ -55,12 +84,54 @@ def test_no_more_side_by_side_than_allowed(tmp_path):
     assert max(map(len, mind.lots)) == 2
 
 
-def test_what_is_done_is_not_done_again(tmp_path):
+def test_finished_attempts_are_not_made_again(tmp_path):
     lines = {"one": [RIGHT], "two": [RIGHT]}
-    run(tmp_path, {"one": [RIGHT]})
-    _, used = run(tmp_path, lines)
+    before, _ = run(tmp_path, lines)
+    (tmp_path / "episodes" / "two" / "1" / "episode.json").unlink()
+    after, used = run(tmp_path, lines)
     assert list(used) == ["two"]
     assert run(tmp_path, lines)[1] == {}
+    assert after["one"].episode == before["one"].episode
+    assert after["two"].episode.trajectory_id == before["two"].episode.trajectory_id, "resuming keeps the run's key"
+
+
+def test_each_attempt_at_a_task_has_a_folder_and_a_trajectory_of_its_own(tmp_path):
+    run(tmp_path, {"one": [RIGHT], "two": [WRONG]}, num_attempts=3)
+    found = RunFolder(tmp_path).episodes()
+    assert [(one.episode.task.task_id, one.episode.attempt) for one in found] == [
+        (name, number) for name in ("one", "two") for number in (1, 2, 3)
+    ]
+    assert len({one.episode.trajectory_id for one in found}) == 6
+
+
+def test_two_runs_of_the_same_tasks_have_different_trajectory_ids(tmp_path):
+    ids = [run(tmp_path / name, {"one": [RIGHT]})[0]["one"].episode.trajectory_id for name in ("a/run", "b/run")]
+    assert ids[0] != ids[1]
+    assert all(is_safe_name(trajectory_name("0a1b2c3d", name, 9_999)) for name in ("x" * 500, "shop/1", "e.1", ""))
+
+
+def test_an_attempt_that_breaks_is_started_again(tmp_path):
+    class Flaky(FakeBrowser):
+        num_made = 0
+
+        def __init__(self):
+            super().__init__(dies_at=0 if Flaky.num_made < 2 else None)
+            Flaky.num_made += 1
+
+    class Told(Watcher):
+        broken: list = []  # noqa: RUF012
+
+        def broke(self, episode):
+            self.broken.append((episode.num_broken, episode.error))
+
+    episodes, _ = run(tmp_path, {"one": [WAIT, RIGHT]}, browsers={"one": Flaky}, num_retries=2, watcher=Told())
+    assert (episodes["one"].outcome, episodes["one"].episode.num_broken) == ("success", 2)
+    assert Told.broken == [(0, "The browser has died."), (1, "The browser has died.")]
+
+
+def test_an_attempt_that_breaks_every_time_stays_an_error(tmp_path):
+    episodes, _ = run(tmp_path, {"one": [WAIT]}, browsers={"one": lambda: FakeBrowser(dies_at=0)}, num_retries=2)
+    assert (episodes["one"].outcome, episodes["one"].episode.num_broken) == ("error", 2)
 
 
 def test_without_a_judge_only_silence_is_a_failure(tmp_path):
@@ -73,16 +144,22 @@ def test_a_browser_that_hangs_is_ended_with_its_episode_and_the_others_go_on(tmp
     lines = {"hung": [WAIT], "won": [WAIT, RIGHT], "also": [RIGHT]}
     episodes, used = run(tmp_path, lines, browsers=browsers, episode_s=0.5, patience_s=0.01)
     assert episodes["hung"].outcome == "error"
-    assert "longer than it may, 0.5 s" in episodes["hung"].error
-    assert len(episodes["hung"].notes) == 2, "what was done before is kept"
+    assert "longer than its limit of 0.5 s" in episodes["hung"].episode.error
+    assert len(episodes["hung"].episode.notes) == 2, "what was done before is kept"
     assert used["hung"].ended == ["abandoned"]
     assert [episodes[name].outcome for name in ("won", "also")] == ["success", "success"]
+
+
+def test_a_closing_look_that_hangs_does_not_undo_a_finished_episode(tmp_path):
+    browsers = {"one": lambda: FakeBrowser(hangs_at=1)}
+    episodes, used = run(tmp_path, {"one": [RIGHT]}, browsers=browsers, episode_s=0.5)
+    assert (episodes["one"].outcome, used["one"].ended) == ("success", ["abandoned"])
 
 
 def test_a_mind_that_hangs_costs_the_episodes_it_was_asked_about(tmp_path):
     free = threading.Event()
 
-    def hang(episode, seen):
+    def hang(decision):
         free.wait(20)
         return RIGHT
 
@@ -94,15 +171,15 @@ def test_a_mind_that_hangs_costs_the_episodes_it_was_asked_about(tmp_path):
 
 
 def test_a_mind_that_the_world_fails_is_an_error_of_the_episode(tmp_path):
-    def fail(episode, seen):
+    def fail(decision):
         raise WorldError("The model's server is gone.")
 
     episodes, _ = run(tmp_path, {"one": [fail], "two": [RIGHT]}, num_parallel=1)
-    assert (episodes["one"].error, episodes["two"].outcome) == ("The model's server is gone.", "success")
+    assert (episodes["one"].episode.error, episodes["two"].outcome) == ("The model's server is gone.", "success")
 
 
 def test_a_bug_stops_the_run_and_what_was_done_stays(tmp_path):
-    def fail(episode, seen):
+    def fail(decision):
         raise ZeroDivisionError
 
     lines = {"first": [RIGHT], "wrong": [fail], "never": [RIGHT]}
@@ -111,7 +188,7 @@ def test_a_bug_stops_the_run_and_what_was_done_stays(tmp_path):
     assert [path.name for path in (tmp_path / "episodes").iterdir()] == ["first"]
 
 
-def test_no_browser_to_be_had(tmp_path):
+def test_a_browser_that_cannot_be_started_is_an_error_of_the_episode(tmp_path):
     def none():
         raise WorldError("Chromium died while it started.")
 
@@ -119,64 +196,84 @@ def test_no_browser_to_be_had(tmp_path):
     assert (episodes["one"].outcome, episodes["two"].outcome) == ("error", "success")
 
 
+def test_a_judge_never_runs_in_the_browsers_event_loop(tmp_path):
+    seen = []
+
+    class Judge(ExactAnswer):
+        async def judge(self, attempt):
+            seen.append((asyncio.get_running_loop(), threading.current_thread().name))
+            return await super().judge(attempt)
+
+    class Loops(Watcher):
+        def began(self, episode):
+            seen.append((asyncio.get_running_loop(), threading.current_thread().name))
+
+    run(tmp_path, {"one": [RIGHT]}, judge=Judge(), watcher=Loops())
+    (browsers, _), (judges, thread) = seen
+    assert browsers is not judges
+    assert thread == "judge"
+
+
 def test_a_task_may_be_called_anything(tmp_path):
-    names = ["shop/1", "shop 1", "../escape", "", "plain"]
-    assert len({folder_name(name) for name in names}) == len(names)
-    assert all(is_safe_name(folder_name(name)) for name in names)
-    assert folder_name("plain") == "plain"
+    names = ["shop/1", "shop 1", "../escape", "plain"]
+    assert len({task_folder(name) for name in names}) == len(names)
+    assert all(is_safe_name(task_folder(name)) for name in names)
+    assert task_folder("plain") == "plain"
     episodes, _ = run(tmp_path, {"shop/1": [RIGHT], "../escape": [RIGHT]})
     assert len(episodes) == 2
-    assert {path.parent for path in tmp_path.rglob("episode.json")} <= set((tmp_path / "episodes").iterdir())
-
-
-def make_run() -> Run:
-    now = datetime.now(UTC)
-    return Run(run_id="run", command=(), status="running", config={}, environment=Environment(), started_at=now)
+    assert {path.parents[1] for path in tmp_path.rglob("episode.json")} <= set((tmp_path / "episodes").iterdir())
 
 
 def test_what_a_killed_run_had_half_written_is_cleared_away(tmp_path):
-    half = tmp_path / "episodes" / "one" / ".trajectory.0123456789ab.partial"
+    half = tmp_path / "episodes" / "one" / "1" / ".trajectory.0123456789ab.partial"
     half.mkdir(parents=True)
     (half / "trajectory.json").write_text("{")
-    (tmp_path / "episodes" / "one" / ".episode.json.0123456789ab.partial").write_text("{")
+    (tmp_path / "episodes" / "one" / "1" / ".episode.json.0123456789ab.partial").write_text("{")
     store = RunStore(tmp_path)
-    store.begin(make_run(), {"one": None})
+    begin(store, ["one"])
     store.let_go()
-    assert list((tmp_path / "episodes" / "one").iterdir()) == []
+    assert list((tmp_path / "episodes" / "one" / "1").iterdir()) == []
     episodes, _ = run(tmp_path, {"one": [RIGHT]})
     assert episodes["one"].outcome == "success"
 
 
 def test_a_run_says_how_it_ended(tmp_path):
-    store, record = RunStore(tmp_path), make_run()
+    store = RunStore(tmp_path)
     for problem, status in ((None, "finished"), ("ZeroDivisionError: ", "failed")):
-        store.begin(record, {})
-        store.end(record, problem)
-        found = parse_record(Run, (tmp_path / "run.json").read_bytes(), "run.json")
+        begin(store, ["one"])
+        store.end(problem)
+        found = store.folder.run()
         assert (found.status, found.error) == (status, problem)
 
 
 def test_a_run_that_goes_on_is_not_begun_again_beside_it(tmp_path):
     first, second = RunStore(tmp_path), RunStore(tmp_path)
-    first.begin(make_run(), {"one": None})
-    half = tmp_path / "episodes" / "one" / ".trajectory.0123456789ab.partial"
+    begin(first, ["one"])
+    half = tmp_path / "episodes" / "one" / "1" / ".trajectory.0123456789ab.partial"
     half.mkdir(parents=True)
     with pytest.raises(StorageError, match=f"at work on the run in {tmp_path};"):
-        second.begin(make_run(), {"one": None})
+        begin(second, ["one"])
     assert half.exists(), "what the first is writing is left alone"
-    first.end(make_run())
-    second.begin(make_run(), {"one": None})
+    first.end()
+    begin(second, ["one"])
     second.let_go()
     assert not half.exists()
 
 
-def test_a_run_that_could_not_begin_holds_nothing(tmp_path):
+def test_a_run_is_resumed_only_with_its_own_settings_and_tasks(tmp_path):
     store, refused = RunStore(tmp_path), RunStore(tmp_path)
     for _ in range(2):
-        store.begin(make_run(), {})
-        store.end(make_run())
-        with pytest.raises(ConfigError, match=r"other settings .*seed is None there and 1 here"):
-            refused.begin(make_run().model_copy(update={"config": {"seed": 1}}), {})
+        begin(store, ["one"], make_run(config={"policy": {"seed": 0, "device": "cpu"}}))
+        store.end()
+        with pytest.raises(ConfigError, match=r"other settings .*policy.seed is 0 there and 1 here"):
+            begin(refused, ["one"], make_run(config={"policy": {"seed": 1, "device": "cpu"}}))
+        with pytest.raises(ConfigError, match="run of other tasks"):
+            begin(refused, ["two"], make_run(config={"policy": {"seed": 0, "device": "cpu"}}))
+    other = make_run(config={"policy": {"seed": 0, "device": "cuda"}})
+    with pytest.raises(ConfigError, match=r"policy.device is 'cpu' there and 'cuda' here"):
+        begin(refused, ["one"], other)
+    begin(store, ["one"], other, may_differ=["policy.device"])
+    store.let_go()
 
 
 def test_an_attempt_without_a_step_leaves_no_earlier_ones_trajectory(tmp_path):
@@ -184,12 +281,15 @@ def test_an_attempt_without_a_step_leaves_no_earlier_ones_trajectory(tmp_path):
         raise WorldError("Chromium died while it started.")
 
     run(tmp_path, {"one": [RIGHT]})
-    (tmp_path / "episodes" / "one" / "episode.json").unlink()  # as if killed before it was written
+    (tmp_path / "episodes" / "one" / "1" / "episode.json").unlink()  # as if killed before it was written
     run(tmp_path, {"one": [RIGHT]}, browsers={"one": none})
-    assert [path.name for path in (tmp_path / "episodes" / "one").iterdir()] == ["episode.json"]
+    left = sorted(path.name for path in (tmp_path / "episodes" / "one" / "1").iterdir())
+    assert left == ["episode.json", "verdict.json"]
 
 
-@pytest.mark.parametrize("values", [{"num_parallel": 0}, {"episode_s": 0.0}])
+@pytest.mark.parametrize(
+    "values", [{"num_parallel": 0}, {"episode_s": 0.0}, {"episode_s": float("nan")}, {"num_retries": -1}]
+)
 def test_config_names_the_field(values):
     with pytest.raises(ConfigError, match=next(iter(values))):
-        RunnerConfig(method="none", source="a test", **values)
+        RunnerConfig(**values)

@@ -4,30 +4,31 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from evaluation.stored_runs import store_run
 from focusmem.cli.main import app
 from focusmem.errors import ConfigError
 from focusmem.evaluation.comparison import compare
 from focusmem.evaluation.metrics import summarise
-from focusmem.evaluation.run_store import RunStore
 from focusmem.evaluation.table import tabulate
+from focusmem.schemas import RunFolder
+from stored_runs import store_outcomes
 
 W, L = "success", "failure"
+KINDS = ["fact", "fact", "price", "price"]
 
 
 @pytest.fixture
 def runs(tmp_path):
     return [
-        store_run(tmp_path / "none", [L, L, W, L], method="none"),
-        store_run(tmp_path / "replay", [W, L, W, L], steps=[5, 4, 3, 2], method="replay").rename(tmp_path / "re|play"),
-        store_run(tmp_path / "full", [W, W, W, L]),
+        store_outcomes(tmp_path / "none", [L, L, W, "error"], kinds=KINDS, method="none"),
+        store_outcomes(tmp_path / "re|play", [W, L, W, L], num_steps=[5, 4, 3, 2], kinds=KINDS, method="replay"),
+        store_outcomes(tmp_path / "full", [W, W, W, L], kinds=KINDS),
     ]
 
 
-def test_a_row_tells_what_the_run_and_its_comparisons_tell(runs):
+def test_a_row_holds_the_figures_of_the_run_and_of_its_comparisons(runs):
     rows = tabulate(runs)["rows"]
     for run, row in zip(runs, rows, strict=True):
-        own = summarise(RunStore(run))
+        own = summarise(RunFolder.open(run))
         assert {name: row[name] for name in own} == own
     assert rows[0]["over_first"] is rows[0]["over_previous"] is None
     for other, name in ((runs[0], "over_first"), (runs[1], "over_previous")):
@@ -40,13 +41,13 @@ def test_a_row_tells_what_the_run_and_its_comparisons_tell(runs):
 
 
 def test_one_run_is_no_table(runs):
-    with pytest.raises(ConfigError, match="two runs or more"):
+    with pytest.raises(ConfigError, match="at least two runs"):
         tabulate(runs[:1])
 
 
-def test_runs_of_other_tasks_do_not_stand_under_one_another(tmp_path, runs):
+def test_runs_of_other_tasks_are_refused(tmp_path, runs):
     with pytest.raises(ConfigError, match="different tasks"):
-        tabulate([*runs, store_run(tmp_path / "more", [W, W, W, L, L])])
+        tabulate([*runs, store_outcomes(tmp_path / "more", [W, W, W, L, L])])
 
 
 def test_the_command_prints_draws_and_pastes(tmp_path, runs):
@@ -60,7 +61,7 @@ def test_the_command_prints_draws_and_pastes(tmp_path, runs):
 
     lines = CliRunner().invoke(app, ["table", *names, "--markdown"]).stdout.splitlines()
     assert lines[2].startswith("| none | 25.0% (")
-    assert "| - | - |" in lines[2]
+    assert "| 1 | - | - |" in lines[2]
     assert lines[3].startswith(r"| re\|play | 50.0% (")
     assert "| +25.0% (" in lines[3]
     assert len({line.replace(r"\|", "").count("|") for line in lines}) == 1
@@ -68,7 +69,22 @@ def test_the_command_prints_draws_and_pastes(tmp_path, runs):
     assert "+50.0%" in CliRunner().invoke(app, ["table", *names], env={"COLUMNS": "200"}).stdout
 
 
-def test_a_run_with_nothing_judged_is_said_so(tmp_path):
-    runs = [store_run(tmp_path / name, ["error", W if name == "one" else "error"]) for name in ("one", "other")]
+def test_the_command_prints_kinds_of_tasks(runs):
+    lines = CliRunner().invoke(app, ["table", *map(str, runs), "--by-kind", "--markdown"]).stdout.splitlines()
+    assert lines[0] == "| run | all | fact | price |"
+    rates = [[cell.split()[0] for cell in line.split("|")[-4:-1]] for line in lines[2:]]
+    assert rates == [["25.0%", "0.0%", "50.0%"], ["50.0%", "50.0%", "50.0%"], ["75.0%", "100.0%", "50.0%"]]
+
+
+def test_several_attempts_of_few_tasks_have_no_interval_and_are_drawn_all_the_same(tmp_path):
+    runs = [store_outcomes(tmp_path / name, [[W, L], [W, W]]) for name in ("one", "other")]
+    told = CliRunner().invoke(app, ["table", *map(str, runs), "--plot", str(tmp_path / "table.png")])
+    assert told.exit_code == 0, told.output
+    assert "2 tasks, 2 attempts at each" in told.stdout
+    assert (tmp_path / "table.png").exists()
+
+
+def test_a_run_without_a_judge_cannot_be_compared(tmp_path):
+    runs = [store_outcomes(tmp_path / name, [outcome]) for name, outcome in (("one", W), ("other", "not_judged"))]
     with pytest.raises(ConfigError, match="both have judged"):
         tabulate(runs)

@@ -118,6 +118,7 @@ environments = st.builds(
     commit=maybe(st.binary(min_size=20, max_size=20).map(bytes.hex)),
     has_uncommitted_changes=maybe(st.booleans()),
     packages=st.dictionaries(texts, texts, max_size=3),
+    system=st.dictionaries(texts, texts, max_size=3),
     hardware=st.dictionaries(texts, texts, max_size=3),
     seeds=st.dictionaries(texts, st.integers(0, 2**64 - 1), max_size=3),
 )
@@ -127,8 +128,8 @@ runs = st.builds(
     run_id=identifiers,
     command=st.lists(texts, max_size=3).map(tuple),
     status=st.just("finished"),
+    key=identifiers,
     config=st.dictionaries(texts, json_values, max_size=3),
-    environment=environments,
     started_at=times,
     finished_at=times,
     num_tasks=maybe(st.integers(0, 100)),

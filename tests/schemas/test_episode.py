@@ -15,7 +15,7 @@ def episode(**changes) -> Episode:
         num_tokens=8, attention=(looked,),
     )  # fmt: skip
     notes = StepNotes(prompt=("user: Decide.",), offered=(item,), num_prompt_tokens=600, seconds={"reply": 0.2})
-    values = {"task": TASK, "method": "full", "outcome": "success", "answer": "$3", "notes": (notes,), "seconds": 1.5}
+    values = {"task": TASK, "method": "full", "trajectory_id": "one", "answer": "$3", "notes": (notes,), "seconds": 1.5}
     return Episode(**values | changes)
 
 
@@ -29,7 +29,9 @@ def test_a_map_fills_its_grid():
         AttentionMap(screenshot=make_screenshot().ref(), num_rows=2, num_columns=2, weights=(0.1,) * 6)
 
 
-@pytest.mark.parametrize("changes", [{"outcome": "won"}, {"seconds": -1.0}, {"method": ""}, {"surprise": 1}])
+@pytest.mark.parametrize(
+    "changes", [{"attempt": 0}, {"seconds": -1.0}, {"method": ""}, {"trajectory_id": "../one"}, {"surprise": 1}]
+)
 def test_nothing_else_is_accepted(changes):
     with pytest.raises((ValueError, RecordError)):
         episode(**changes)

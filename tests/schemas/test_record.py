@@ -8,9 +8,9 @@ from factories import make_trajectory
 from focusmem.errors import RecordError
 from focusmem.schemas import Trajectory, dump_record, parse_record
 from focusmem.schemas.record import MAX_DOCUMENT_BYTES, MAX_TEXT_LENGTH
-from schemas.strategies import FAST, items, runs, steps, tasks, trajectories, verdicts
+from schemas.strategies import FAST, environments, items, runs, steps, tasks, trajectories, verdicts
 
-any_record = st.one_of(trajectories, items, tasks, verdicts, runs, steps)
+any_record = st.one_of(trajectories, items, tasks, verdicts, runs, environments, steps)
 
 
 @FAST

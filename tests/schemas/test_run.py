@@ -14,10 +14,10 @@ NOON = datetime(2025, 6, 1, 12, tzinfo=UTC)
 def make_run(**fields) -> Run:
     values = {
         "run_id": "run-1",
+        "key": "0123abcd",
         "command": ("focusmem", "run"),
         "status": "running",
         "config": {},
-        "environment": Environment(),
         "started_at": NOON,
     }
     return Run(**{**values, **fields})
@@ -79,13 +79,26 @@ def test_the_deepest_allowed_config_is_read_back():
         ({"status": "finished"}, "has no finished_at"),
         ({"finished_at": NOON}, "still running"),
         ({"num_tasks": -1}, "greater than or equal to 0"),
-        ({"environment": {"commit": "HEAD"}}, "match pattern"),
-        ({"environment": {"seeds": {"lab": -1}}}, "greater than or equal to 0"),
+        ({"key": "a/b"}, "file name"),
     ],
 )
 def test_a_run_that_could_not_be_read_back_is_not_made(fields, message):
     with pytest.raises(ValidationError, match=message):
         make_run(**fields)
+
+
+def test_two_runs_of_the_same_name_have_different_keys():
+    keys = {Run(**make_run().model_dump(exclude={"key"})).key for _ in range(3)}
+    assert len(keys) == 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [({"commit": "HEAD"}, "match pattern"), ({"seeds": {"lab": -1}}, "greater than or equal to 0")],
+)
+def test_an_environment_that_could_not_be_read_back_is_not_made(fields, message):
+    with pytest.raises(ValidationError, match=message):
+        Environment(**fields)
 
 
 def test_a_stored_run_that_contradicts_itself_is_refused():

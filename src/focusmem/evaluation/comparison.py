@@ -1,108 +1,140 @@
 """Two runs over the same tasks, compared task by task.
 
-Pairs take out what both runs share, above all how hard each task is, and so tell small differences from chance with far
-fewer tasks than two separate rates would need.
+Pairing removes what both runs share, above all the difficulty of each task, so a difference needs far fewer tasks than
+two separate rates would.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from focusmem.errors import ConfigError
-from focusmem.evaluation.metrics import is_judged
-from focusmem.evaluation.run_store import RunStore
+from focusmem.evaluation.metrics import by_task, figures, is_complete, is_rated
 from focusmem.intervals import mean_interval, paired_interval
-from focusmem.schemas import Episode
+from focusmem.schemas import Manifest, RunFolder, StoredEpisode
+
+
+@dataclass(frozen=True)
+class ReadRun:
+    """A run whose finished episodes have been read."""
+
+    path: Path
+    manifest: Manifest
+    episodes: Sequence[StoredEpisode]
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        folder = RunFolder.open(path)
+        return cls(path, folder.manifest(), folder.episodes())
+
+    @cached_property
+    def figures(self) -> dict[str, Any]:
+        return figures(self.manifest, self.episodes)
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A task that both runs attempted."""
+    """A task that both runs attempted and judged, with the attempts that count: all but those not judged."""
 
-    first: Episode
-    second: Episode
+    first: Sequence[StoredEpisode]
+    second: Sequence[StoredEpisode]
     kind: str | None = None
 
     @property
-    def is_judged(self) -> bool:
-        return is_judged(self.first) and is_judged(self.second)
+    def won(self) -> tuple[float, float]:
+        """The share of attempts that each run won. An error or a block counts as not won."""
+        return _mean(one.is_won for one in self.first), _mean(one.is_won for one in self.second)
 
     @property
-    def won(self) -> tuple[bool, bool]:
-        return self.first.outcome == "success", self.second.outcome == "success"
-
-    @property
-    def steps_more(self) -> int:
-        """How many more steps the first took."""
-        return len(self.first.notes) - len(self.second.notes)
+    def steps(self) -> tuple[float, float] | None:
+        """The mean number of steps of each run; None if either has no attempt that ended by itself."""
+        counts = [[len(one.episode.notes) for one in own if is_complete(one)] for own in (self.first, self.second)]
+        return (_mean(counts[0]), _mean(counts[1])) if all(counts) else None
 
 
 def compare(first: Path, second: Path) -> dict[str, Any]:
-    """Differences are first minus second. Tasks that either run has not judged (an error, a site that refused, not done
-    yet) are left out of both, and counted.
+    return compare_runs(ReadRun.read(first), ReadRun.read(second))
+
+
+def compare_runs(first: ReadRun, second: ReadRun) -> dict[str, Any]:
+    """Differences are first minus second. Tasks that either run has not attempted, or not judged, are left out of both
+    and counted.
     """
-    stores = RunStore(first), RunStore(second)
-    kind_of = _same_tasks(*stores)
-    episodes = [{one.task.task_id: one for one in store.episodes(list(kind_of))} for store in stores]
-    found = [
-        Pair(episodes[0][task_id], episodes[1][task_id], kind)
-        for task_id, kind in kind_of.items()
-        if task_id in episodes[0] and task_id in episodes[1]
+    _check_same_tasks(first, second)
+    attempts = [by_task(run.episodes) for run in (first, second)]
+    counted = [by_task(one for one in run.episodes if one.outcome != "not_judged") for run in (first, second)]
+    kind_of = first.manifest.kind_of
+    attempted = [name for name in kind_of if all(name in own for own in attempts)]
+    pairs = [
+        Pair(counted[0][name], counted[1][name], kind_of[name])
+        for name in attempted
+        if all(name in own for own in counted)
     ]
-    for pair in found:
-        if pair.first.task != pair.second.task:
-            raise ConfigError(
-                f"The task {pair.first.task.task_id} is not the same in {first} and {second}: the runs took place in "
-                "different worlds, or before and after the task was changed."
-            )
-    pairs = [pair for pair in found if pair.is_judged]
-    if not pairs:
-        raise ConfigError(f"{first} and {second} have no task in common that both have judged.")
+    if not pairs or not all(is_rated(run.episodes) for run in (first, second)):
+        raise ConfigError(f"{first.path} and {second.path} have no task in common that both have judged.")
+    is_single = first.manifest.num_attempts == second.manifest.num_attempts == 1
     kinds = sorted({pair.kind for pair in pairs if pair.kind is not None})
     return {
-        "first": {"run": str(first), "memory": pairs[0].first.method},
-        "second": {"run": str(second), "memory": pairs[0].second.method},
+        "first": _about(first),
+        "second": _about(second),
         "num_tasks": len(kind_of),
-        "num_not_attempted_by_both": len(kind_of) - len(found),
-        "num_not_judged_in_both": len(found) - len(pairs),
-        **difference(pairs),
-        "by_kind": {kind: difference([pair for pair in pairs if pair.kind == kind]) for kind in kinds},
+        "num_not_attempted_by_both": len(kind_of) - len(attempted),
+        "num_not_judged_in_both": len(attempted) - len(pairs),
+        **difference(pairs, is_single=is_single),
+        "by_kind": {
+            kind: difference([pair for pair in pairs if pair.kind == kind], is_single=is_single) for kind in kinds
+        },
     }
 
 
-def difference(pairs: Sequence[Pair]) -> dict[str, Any]:
-    """The success interval is Tango's, since it stays honest with few tasks and with no loss at all, where resampling
-    can only repeat what it saw; steps are no yes or no, so that theirs is a seeded bootstrap, and None for few pairs.
+def difference(pairs: Sequence[Pair], *, is_single: bool) -> dict[str, Any]:
+    """With one attempt at each task, the success interval is Tango's: a bootstrap is too narrow for few tasks and for
+    runs that never differ. With several attempts it is a seeded bootstrap over tasks, as it is for steps.
     """
-    num = len(pairs)
-    won = [pair.won for pair in pairs]
-    num_first, num_second = won.count((True, False)), won.count((False, True))
+    num, won = len(pairs), [pair.won for pair in pairs]
+    gains = [first - second for first, second in won]
+    num_first, num_second = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
+    interval = paired_interval(num_first, num_second, num) if is_single else mean_interval(gains)
+    steps = [pair.steps for pair in pairs if pair.steps is not None]
+    more_steps = [first - second for first, second in steps]
     return {
         "num_pairs": num,
-        "num_both_won": won.count((True, True)),
-        "num_only_first_won": num_first,
-        "num_only_second_won": num_second,
-        "num_both_lost": won.count((False, False)),
-        "success_rates": [sum(own) / num for own in zip(*won, strict=True)],
-        "success_difference": (num_first - num_second) / num,
-        "success_difference_interval": list(paired_interval(num_first, num_second, num)),
-        "mean_steps": [
-            sum(len(pair.first.notes) for pair in pairs) / num,
-            sum(len(pair.second.notes) for pair in pairs) / num,
-        ],
-        "steps_difference": sum(pair.steps_more for pair in pairs) / num,
-        "steps_difference_interval": mean_interval([pair.steps_more for pair in pairs]),
+        "num_both_won": won.count((1, 1)),
+        "num_first_better": num_first,
+        "num_second_better": num_second,
+        "num_both_lost": won.count((0, 0)),
+        "success_rates": [_mean(own) for own in zip(*won, strict=True)],
+        "success_difference": _mean(gains),
+        "success_difference_interval": None if interval is None else list(interval),
+        "mean_steps": [_mean(own) for own in zip(*steps, strict=True)] if steps else None,
+        "steps_difference": _mean(more_steps) if steps else None,
+        "steps_difference_interval": mean_interval(more_steps),
     }
 
 
-def _same_tasks(first: RunStore, second: RunStore) -> dict[str, str | None]:
-    one, other = first.kind_of(), second.kind_of()
-    if one.keys() != other.keys():
-        only = [sorted(one.keys() - other.keys()), sorted(other.keys() - one.keys())]
-        example = next(name for names in only for name in names)
+def _about(run: ReadRun) -> dict[str, Any]:
+    names = ("memory", "num_attempts", "num_errors", "num_blocked")
+    return {"run": str(run.path)} | {name: run.figures[name] for name in names}
+
+
+def _check_same_tasks(first: ReadRun, second: ReadRun) -> None:
+    if first.manifest.sha256 == second.manifest.sha256:
+        return
+    opening = f"{first.path} and {second.path} cannot be compared"
+    own, other = (set(run.manifest.kind_of) for run in (first, second))
+    if own == other:
         raise ConfigError(
-            f"{first.folder} and {second.folder} are runs of different tasks and cannot be compared: {len(only[0])} "
-            f"stand only in the first, {len(only[1])} only in the second, for example {example}."
+            f"{opening}: their tasks have the same names, but differ in content or order. The tasks were changed "
+            "between the runs, or come from different worlds."
         )
-    return {task_id: kind if kind is not None else other[task_id] for task_id, kind in one.items()}
+    raise ConfigError(
+        f"{opening}: they are runs of different tasks. {len(own - other)} tasks are only in the first and "
+        f"{len(other - own)} only in the second, for example {min(own ^ other)}."
+    )
+
+
+def _mean(values: Iterable[float]) -> float:
+    listed = list(values)
+    return sum(listed) / len(listed)

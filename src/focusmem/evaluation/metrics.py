@@ -1,72 +1,126 @@
-"""The figures of a run, from its files; also of one that is not finished."""
+"""The figures of a run, computed from its files. The run may be unfinished."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
-from focusmem.evaluation.run_store import RunStore
 from focusmem.files import write_whole
-from focusmem.intervals import wilson_interval
-from focusmem.schemas import Episode, StepNotes
+from focusmem.intervals import grouped_interval, wilson_interval
+from focusmem.judges.base import RULES
+from focusmem.schemas import Manifest, ManifestTask, RunFolder, StepNotes, StoredEpisode
+from focusmem.schemas.run_folder import RESULTS_FILE
 
 
-def summarise(store: RunStore) -> dict[str, Any]:
-    """Also left in the folder, as `results.json`."""
-    kind_of = store.kind_of()
-    results = figures(store.episodes(list(kind_of)), kind_of)
-    write_whole(store.folder / "results.json", json.dumps(results, indent=2).encode())
+def summarise(folder: RunFolder) -> dict[str, Any]:
+    """Computes the figures and stores them in the folder as `results.json`."""
+    results = figures(folder.manifest(), folder.episodes())
+    write_whole(folder.path / RESULTS_FILE, json.dumps(results, indent=2).encode())
     return results
 
 
-def is_judged(episode: Episode) -> bool:
-    """Whether it was won or lost: errors are the world's, and say nothing about the policy."""
-    return episode.outcome in ("success", "failure")
+def figures(manifest: Manifest, episodes: Sequence[StoredEpisode]) -> dict[str, Any]:
+    """A rate or a mean over nothing is None.
 
-
-def has_hit_max(episode: Episode) -> bool:
-    """Whether it came to the limit of steps; also where the last of them is an answer."""
-    return len(episode.notes) >= episode.task.max_steps
-
-
-def figures(episodes: Sequence[Episode], kind_of: Mapping[str, str | None]) -> dict[str, Any]:
-    """Rates are over judged episodes; those over nothing, and means over nothing, are None.
-
-    What the mind took is shared out over all it answered together, and waiting for its answer with others does not
-    count. Looking and acting are timed by the clock, in an event loop that all episodes share: these times grow with
-    the number of episodes side by side, so that only runs with equally many can be compared.
+    `success_rate` is over the frozen set of tasks, each attempted `num_attempts` times: an attempt that is an error,
+    blocked, missing or not judged counts as not won. `judged_success_rate` is over the judged attempts.
     """
-    judged = [one for one in episodes if is_judged(one)]
-    notes = [note for one in judged for note in one.notes]
-    items = [item for note in notes for item in note.offered]
-    num_steps, num_tasks = len(notes), len(judged)
-    wins = sum(one.outcome == "success" for one in judged)
-    seconds = sum(one.seconds for one in judged)
-    num_blocked = sum(one.is_blocked for one in episodes)
+    kinds = sorted({task.kind for task in manifest.tasks if task.kind is not None})
+    num_blocked = sum(one.episode.is_blocked for one in episodes)
+    scores = [one.verdict.score for one in episodes if one.verdict.score is not None]
     return {
-        "memory": episodes[0].method if episodes else None,
-        "num_tasks": num_tasks,
+        "memory": episodes[0].episode.method if episodes else None,
+        "num_tasks": len(manifest.tasks),
+        "num_attempts": manifest.num_attempts,
+        "num_won": sum(one.is_won for one in episodes),
+        "num_judged": sum(one.is_judged for one in episodes),
         "num_errors": sum(one.outcome == "error" for one in episodes) - num_blocked,
         "num_blocked": num_blocked,
         "num_not_judged": sum(one.outcome == "not_judged" for one in episodes),
-        "num_missing": len(kind_of) - len(episodes),
-        "success_rate": _share(wins, num_tasks),
-        "success_interval": list(wilson_interval(wins, num_tasks)) if judged else None,
-        "hit_max_rate": _share(sum(map(has_hit_max, judged)), num_tasks),
-        "unreadable_rate": _share(sum(not note.is_readable for note in notes), num_steps),
-        "repeat_rate": _share(sum(note.is_repeat for note in notes), num_steps),
-        "mean_steps": _share(num_steps, num_tasks),
-        "mean_task_s": _share(seconds, num_tasks),
-        "mean_step_s": _share(seconds, num_steps),
-        "mean_prompt_tokens": _share(sum(note.num_prompt_tokens for note in notes), num_steps),
-        "mean_memory_tokens": _share(sum(note.num_memory_tokens for note in notes), num_steps),
-        "accepted_rate": _share(sum(item.is_accepted for item in items), len(items)),
-        "removed_per_step": _removed_per_step(notes),
-        "by_kind": _by_kind([(kind_of.get(one.task.task_id), one.outcome == "success") for one in judged]),
+        "num_missing": len(manifest.tasks) * manifest.num_attempts - len(episodes),
+        "num_broken": sum(one.episode.num_broken for one in episodes),
+        **_success(manifest.tasks, manifest.num_attempts, episodes),
+        "mean_score": _mean(scores) if is_rated(episodes) else None,
+        **_steps([one for one in episodes if is_complete(one)]),
+        "judge_calls": sum(one.verdict.cost.num_calls for one in episodes),
+        "judge_s": sum(one.verdict.cost.seconds for one in episodes),
+        "by_kind": {kind: _of_kind(kind, manifest, episodes) for kind in kinds},
     }
 
 
-def _share(total: float, num: int) -> float | None:
-    return total / num if num else None
+def is_rated(episodes: Sequence[StoredEpisode]) -> bool:
+    """Whether a success rate means anything. It means nothing before the first episode, nor without a judge.
+
+    Without a judge, the rules still call an episode that never stopped a failure, and all others are not judged.
+    """
+    if all(one.outcome != "not_judged" for one in episodes):
+        return bool(episodes)
+    return any(one.is_judged and one.verdict.judge != RULES for one in episodes)
+
+
+def is_complete(one: StoredEpisode) -> bool:
+    """Whether the episode ended because the policy stopped or its step budget was used up. Others lack steps."""
+    return one.outcome != "error"
+
+
+def has_hit_max(one: StoredEpisode) -> bool:
+    """Whether the episode used its whole step budget, even if the last step is an answer."""
+    return len(one.episode.notes) >= one.episode.task.max_steps
+
+
+def by_task(episodes: Iterable[StoredEpisode]) -> dict[str, list[StoredEpisode]]:
+    """The finished attempts at each task that has any."""
+    found: dict[str, list[StoredEpisode]] = {}
+    for one in episodes:
+        found.setdefault(one.episode.task.task_id, []).append(one)
+    return found
+
+
+def _success(tasks: Sequence[ManifestTask], num_attempts: int, episodes: Sequence[StoredEpisode]) -> dict[str, Any]:
+    finished = by_task(episodes)
+    judged = [[one.is_won for one in finished.get(task.task_id, ()) if one.is_judged] for task in tasks]
+    planned = [own + [False] * (num_attempts - len(own)) for own in judged]
+    has_rate = is_rated(episodes)
+    return {
+        **_rate("success", planned if has_rate else []),
+        **_rate("judged_success", judged if has_rate else []),
+    }
+
+
+def _rate(name: str, won: Sequence[Sequence[bool]]) -> dict[str, Any]:
+    """`won` holds the attempts at each task. Attempts at one task tend to end alike, so the interval groups them."""
+    trials = list(chain.from_iterable(won))
+    is_grouped = any(len(own) > 1 for own in won)
+    interval = grouped_interval(won) if is_grouped else wilson_interval(sum(trials), len(trials))
+    return {f"{name}_rate": _mean(trials), f"{name}_interval": list(interval) if trials else None}
+
+
+def _of_kind(kind: str, manifest: Manifest, episodes: Sequence[StoredEpisode]) -> dict[str, Any]:
+    tasks = [task for task in manifest.tasks if task.kind == kind]
+    names = {task.task_id for task in tasks}
+    own = [one for one in episodes if one.episode.task.task_id in names]
+    return {"num_tasks": len(tasks), **_success(tasks, manifest.num_attempts, own)}
+
+
+def _steps(episodes: Sequence[StoredEpisode]) -> dict[str, Any]:
+    """The time that the mind needs for a batch is divided among its episodes, and waiting for the batch does not count.
+    Observing and acting are timed by the clock in one event loop, so compare times of equally parallel runs only.
+    """
+    notes = [note for one in episodes for note in one.episode.notes]
+    items = [item for note in notes for item in note.offered]
+    seconds = sum(one.episode.seconds for one in episodes)
+    return {
+        "hit_max_rate": _mean(map(has_hit_max, episodes)),
+        "unreadable_rate": _mean(not note.is_readable for note in notes),
+        "repeat_rate": _mean(note.is_repeat for note in notes),
+        "mean_steps": len(notes) / len(episodes) if episodes else None,
+        "mean_task_s": seconds / len(episodes) if episodes else None,
+        "mean_step_s": seconds / len(notes) if notes else None,
+        "mean_prompt_tokens": _mean(num for note in notes if (num := note.num_prompt_tokens) is not None),
+        "mean_memory_tokens": _mean(num for note in notes if (num := note.num_memory_tokens) is not None),
+        "accepted_rate": _mean(item.is_accepted for item in items),
+        "removed_per_step": _removed_per_step(notes),
+    }
 
 
 def _removed_per_step(notes: Sequence[StepNotes]) -> dict[str, float]:
@@ -75,7 +129,6 @@ def _removed_per_step(notes: Sequence[StepNotes]) -> dict[str, float]:
     return {key: sum(note.num_removed.get(key, 0) for note in notes) / len(notes) for key in keys}
 
 
-def _by_kind(won: Sequence[tuple[str | None, bool]]) -> dict[str, dict[str, float]]:
-    kinds = sorted({kind for kind, _ in won if kind is not None})
-    own = {kind: [is_won for name, is_won in won if name == kind] for kind in kinds}
-    return {kind: {"num_tasks": len(own[kind]), "success_rate": sum(own[kind]) / len(own[kind])} for kind in kinds}
+def _mean(values: Iterable[float]) -> float | None:
+    listed = list(values)
+    return sum(listed) / len(listed) if listed else None

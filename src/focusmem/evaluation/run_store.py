@@ -1,153 +1,170 @@
-"""A run's folder: written episode by episode, whole or not at all, so that it can be cut off anywhere and gone on with.
+"""Writes the folder of a run, episode by episode, so that a run that was killed can be resumed.
 
-<run>/config.json  run.json  tasks.json     what is run, and which tasks
-<run>/episodes/<task>/trajectory/           what was seen and done; missing when no step was taken
-<run>/episodes/<task>/episode.json          how it went; written last, so that its presence means finished
-<run>/results.json                          the figures
+`schemas/run_folder.py` describes the folder. A file is written whole or not at all.
 """
 
-import json
-import re
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from focusmem.agent.live_episode import LiveEpisode
-from focusmem.errors import ConfigError, RecordError, StorageError
-from focusmem.files import FolderLock, is_safe_name, read_plain_file, remove_folder, sha256_hex, write_whole
-from focusmem.schemas import Episode, Outcome, Run, Task, dump_record, parse_record, save_trajectory
-from focusmem.schemas.record import MAX_DOCUMENT_BYTES, STRICT_DECODER
+from focusmem.errors import ConfigError, StorageError
+from focusmem.files import FolderLock, is_safe_name, remove_folder, sha256_hex, write_whole
+from focusmem.schemas import (
+    Environment,
+    Episode,
+    Manifest,
+    Run,
+    RunFolder,
+    StoredEpisode,
+    StoredTrajectory,
+    Verdict,
+    dump_record,
+    save_trajectory,
+)
+from focusmem.schemas.run_folder import (
+    ENVIRONMENT_FILE,
+    EPISODE_FILE,
+    RECALLED_FOLDER,
+    RUN_FILE,
+    TASKS_FILE,
+    TRAJECTORY_FOLDER,
+    VERDICT_FILE,
+    task_folder,
+)
+from focusmem.settings import flattened
+
+_NUM_DIFFERENCES_SHOWN = 4
 
 
 class RunStore:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    """`folder` reads what this object writes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.folder = path, RunFolder(path)
         self._lock = FolderLock(
-            folder, f"Another process is at work on the run in {folder}; wait for its end, or choose another --out."
+            path, f"Another process is at work on the run in {path}; wait for its end, or choose another --out."
         )
 
-    # Writing
+    # The run
 
-    def begin(self, run: Run, kind_of: Mapping[str, str | None], *, defaults: Mapping[str, Any] | None = None) -> None:
-        """Start a run, or go on with the same one. `kind_of` names its tasks, each with its kind where it has one.
+    def begin(self, run: Run, manifest: Manifest, environment: Environment, *, may_differ: Sequence[str] = ()) -> None:
+        """Starts a run, or resumes the one in the folder, which must have the same settings and tasks.
 
-        `defaults` stand for settings that a folder from earlier times lacks. Until `end` or `let_go` nobody else can
-        begin in the folder; processes that take a part of this run do not begin.
+        `may_differ` names settings, or whole rooms of settings, that are not compared. The folder stays locked until
+        `end` or `let_go`. Worker processes that take a part of the run do not begin it.
         """
         self._lock.take()
         try:
-            self._begin(run, kind_of, defaults or {})
+            self._begin(run, manifest, environment, may_differ)
         except BaseException:
             self._lock.let_go()
             raise
 
-    def _begin(self, run: Run, kind_of: Mapping[str, str | None], defaults: Mapping[str, Any]) -> None:
-        path = self.folder / "config.json"
-        if path.exists():
-            self._check_same(run.config, {**defaults, **_read_json(path)})
+    def _begin(self, run: Run, manifest: Manifest, environment: Environment, may_differ: Sequence[str]) -> None:
+        if (self.path / RUN_FILE).exists():
+            stored = self.folder.run()
+            self._check_same(run, stored, manifest, may_differ)
+            run = run.model_copy(update={"key": stored.key, "started_at": stored.started_at})
+        else:
+            run = run.model_copy(update={"key": secrets.token_hex(4)})
         self._clear_remains()
-        write_whole(path, json.dumps(run.config, indent=2).encode())
-        tasks = [{"task_id": task_id, "kind": kind} for task_id, kind in kind_of.items()]
-        write_whole(self.folder / "tasks.json", json.dumps(tasks, indent=1).encode())
-        write_whole(self.folder / "run.json", dump_record(run))
+        write_whole(self.path / TASKS_FILE, dump_record(manifest))
+        write_whole(self.path / ENVIRONMENT_FILE, dump_record(environment))
+        write_whole(self.path / RUN_FILE, dump_record(run))
 
-    def _check_same(self, ours: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
-        names = [name for name in sorted({*ours, *stored}) if ours.get(name) != stored.get(name)]
+    def _check_same(self, run: Run, stored: Run, manifest: Manifest, may_differ: Sequence[str]) -> None:
+        ours, theirs = flattened(run.config), flattened(stored.config)
+        names = [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]
+        names = [name for name in names if not any(f"{name}.".startswith(f"{free}.") for free in may_differ)]
         if not names:
-            return
-        told = [f"{name} is {stored.get(name)!r:.60} there and {ours.get(name)!r:.60} here" for name in names[:4]]
-        more = f", and {len(names) - 4} more differ" if len(names) > 4 else ""
+            if self.folder.manifest() == manifest:
+                return
+            raise ConfigError(
+                f"{self.path} holds a run of other tasks: the suite has changed since. Choose another --out."
+            )
+        shown = names[:_NUM_DIFFERENCES_SHOWN]
+        differences = [f"{name} is {theirs.get(name)!r:.60} there and {ours.get(name)!r:.60} here" for name in shown]
+        more = f", and {len(names) - len(shown)} more differ" if len(names) > len(shown) else ""
         raise ConfigError(
-            f"{self.folder} holds a run with other settings ({'; '.join(told)}{more}). Give the same to go on with it, "
-            "or choose another --out."
+            f"{self.path} holds a run with other settings ({'; '.join(differences)}{more}). Use the same settings to "
+            "resume it, or choose another --out."
         )
 
-    def end(self, run: Run, problem: str | None = None) -> None:
-        """Put on record that a run came to its end, or why it did not."""
+    def end(self, problem: str | None = None) -> None:
+        """Records that the run finished, or why it failed, and unlocks the folder."""
         status = "finished" if problem is None else "failed"
+        run = self.folder.run()
         ended = run.model_copy(update={"status": status, "finished_at": datetime.now(UTC), "error": problem})
-        write_whole(self.folder / "run.json", dump_record(ended))
+        write_whole(self.path / RUN_FILE, dump_record(ended))
         self.let_go()
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """For a change of a run that does not go on."""
+        with self._lock:
+            yield
+
     def let_go(self) -> None:
-        """Leave the folder to others, whether or not the run came to an end."""
+        """Unlocks the folder, whether or not the run has ended."""
         self._lock.let_go()
 
-    def is_done(self, task: Task) -> bool:
-        return (self.place(task.task_id) / "episode.json").exists()
-
-    def save(self, live: LiveEpisode, outcome: Outcome, *, method: str, source: str) -> None:
-        """The trajectory first, then the record that says the episode is finished."""
-        task, place = live.task, self.place(live.task.task_id)
-        if live.steps:
-            trajectory = task.trajectory(folder_name(task.task_id), live.steps, outcome=outcome, source=source)
-            save_trajectory(place / "trajectory", trajectory, live.screenshots, replace=True)
-        else:  # a run that was killed may have left an earlier attempt's
-            remove_folder(place / "trajectory")
-        episode = Episode(
-            task=task,
-            method=method,
-            outcome=outcome,
-            answer=live.answer,
-            error=live.error,
-            is_blocked=live.is_blocked,
-            notes=tuple(live.notes),
-            seconds=live.seconds,
-        )
-        write_whole(place / "episode.json", dump_record(episode))
-
     def _clear_remains(self) -> None:
-        """What a run that was killed had half written, under the hidden names that `files` gives such things."""
-        for pattern in (".*", "episodes/.*", "episodes/*/.*", "recalled/.*"):
-            for path in self.folder.glob(pattern):
+        """Removes what a killed run left half written, under the hidden names that `files` gives such things."""
+        for pattern in (".*", "episodes/.*", "episodes/*/.*", "episodes/*/*/.*", "recalled/.*"):
+            for path in self.path.glob(pattern):
                 if path.suffix in (".partial", ".old"):
                     remove_folder(path)
 
-    def place(self, task_id: str) -> Path:
-        return self.folder / "episodes" / folder_name(task_id)
+    # Its episodes
 
-    # Reading
+    def save(self, live: LiveEpisode, verdict: Verdict, *, method: str, source: str) -> None:
+        """The trajectory first, and last the record that says that the attempt is finished."""
+        task, place = live.task, self.folder.place(live.task.task_id, live.attempt)
+        name = trajectory_name(self.folder.run().key, task.task_id, live.attempt) if live.steps else None
+        if name is None:  # a run that was killed may have left an earlier trajectory
+            remove_folder(place / TRAJECTORY_FOLDER)
+        else:
+            trajectory = task.trajectory(name, live.steps, outcome=verdict.outcome, source=source, closing=live.closing)
+            save_trajectory(place / TRAJECTORY_FOLDER, trajectory, live.screenshots, replace=True)
+        episode = Episode(
+            task=task,
+            attempt=live.attempt,
+            trajectory_id=name,
+            method=method,
+            answer=live.answer,
+            error=live.error,
+            is_blocked=live.is_blocked,
+            num_broken=live.num_broken,
+            notes=tuple(live.notes),
+            seconds=live.seconds,
+        )
+        write_whole(place / VERDICT_FILE, dump_record(verdict))
+        write_whole(place / EPISODE_FILE, dump_record(episode))
 
-    def kind_of(self) -> dict[str, str | None]:
-        """The run's tasks by name, finished or not, each with its kind where it has one."""
-        path = self.folder / "tasks.json"
-        if path.exists():
-            tasks = _read_json(path)
-            try:
-                return {str(one["task_id"]): one["kind"] for one in tasks}
-            except (TypeError, KeyError):
-                raise RecordError(f"{path} should hold a list of tasks, each with task_id and kind.") from None
-        found = sorted((self.folder / "episodes").glob("*/episode.json"))
-        if not found:
-            raise StorageError(f"{self.folder} is not a run: it holds neither tasks.json nor an episode.")
-        return {_read_episode(place).task.task_id: None for place in found}
+    def replace_verdict(self, stored: StoredEpisode, verdict: Verdict) -> None:
+        """A finished attempt that was judged again."""
+        write_whole(stored.folder / VERDICT_FILE, dump_record(verdict))
+        found = stored.trajectory()
+        if found is not None and found.trajectory.outcome != verdict.outcome:
+            judged = found.trajectory.model_copy(update={"outcome": verdict.outcome})
+            save_trajectory(stored.folder / TRAJECTORY_FOLDER, judged, found.screenshots, replace=True)
 
-    def episodes(self, task_ids: Sequence[str]) -> list[Episode]:
-        """Those that are finished, in this order."""
-        paths = [self.place(task_id) / "episode.json" for task_id in task_ids]
-        return [_read_episode(path) for path in paths if path.exists()]
-
-
-def folder_name(task_id: str) -> str:
-    """The task's own name where that can be a folder's; else one made from it, different for different names."""
-    if is_safe_name(task_id):
-        return task_id
-    words = re.sub(r"[^A-Za-z0-9]+", "-", task_id).strip("-")[:60]
-    return f"{words or 'task'}-{sha256_hex(task_id.encode())[:12]}"
+    def keep_recalled(self, name: str, stored: StoredTrajectory) -> None:
+        """A trajectory that memory offered; each is kept once, for people who read the run."""
+        place = self.path / RECALLED_FOLDER / name
+        if place.exists():
+            return
+        try:
+            save_trajectory(place, stored.trajectory, stored.screenshots)
+        except StorageError:
+            if not place.exists():  # otherwise another process of this run was faster
+                raise
 
 
-def run_name(folder: Path) -> str:
-    """What the run in a folder is called: as the folder is, made safe where that cannot be a name."""
-    return folder_name(folder.resolve().name.encode(errors="backslashreplace").decode())
-
-
-def _read_episode(path: Path) -> Episode:
-    return parse_record(Episode, read_plain_file(path, MAX_DOCUMENT_BYTES), str(path))
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return STRICT_DECODER.decode(read_plain_file(path, MAX_DOCUMENT_BYTES).decode())
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"{path} is not valid JSON ({error}).") from None
+def trajectory_name(key: str, task_id: str, attempt: int) -> str:
+    """The id of an attempt's trajectory: unique across attempts, tasks and runs, so that one bank can hold all."""
+    name = f"{task_folder(task_id)}.{attempt}.{key}"
+    return name if is_safe_name(name) else f"{sha256_hex(task_id.encode())[:32]}.{attempt}.{key}"

@@ -1,107 +1,127 @@
-"""Many tasks, some at a time, each in a browser of its own: whatever one of them does, the others go on."""
+"""Attempts many tasks, several at a time, each in a browser of its own; a broken episode does not stop the others."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, TypeAlias
 
+from pydantic import Field
+
+from focusmem.agent.decision import Decision
 from focusmem.agent.live_episode import LiveEpisode
 from focusmem.agent.loop import run_episode
-from focusmem.agent.mind import Mind
+from focusmem.agent.mind import Mind, Reply
 from focusmem.agent.shared_mind import SharedMind
 from focusmem.browser.base import Browser
-from focusmem.errors import ConfigError, WorldError
+from focusmem.errors import WorldError
+from focusmem.evaluation.judging import JudgeRoom, attempt_of
 from focusmem.evaluation.run_store import RunStore
-from focusmem.schemas import Outcome, Task
+from focusmem.evaluation.watcher import Watcher
+from focusmem.judges.base import Judge
+from focusmem.schemas import StoredTrajectory, Task, Verdict
+from focusmem.settings import checked_dataclass
+from focusmem.suites.base import MakeBrowser
 
-Judge = Callable[[Task, str], bool]
-"""Whether an answer is right."""
+LoadTrajectory: TypeAlias = Callable[[str], StoredTrajectory]
 
 
-@dataclass(frozen=True, kw_only=True)
+@checked_dataclass(frozen=True, kw_only=True)
 class RunnerConfig:
-    method: str
-    """Which memory the agent has, as reports call it."""
-    source: str
-    """Where the trajectories come from, as a bank would say."""
-    num_parallel: int = 16
-    """Episodes that go on side by side, and the most that the mind is asked about at once."""
-    patience_s: float = 1.0
-    """How long a question waits for others, to be answered with them."""
-    episode_s: float = 1800.0
-    """An episode that takes longer is ended together with its browser, whatever hangs, and counts as an error."""
-
-    def __post_init__(self) -> None:
-        for name in ("num_parallel", "episode_s"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"RunnerConfig.{name} is {getattr(self, name)}; it must be above zero.")
+    num_parallel: Annotated[int, Field(ge=1)] = 16
+    """Episodes that run at the same time; also the largest number of decisions that the mind answers together."""
+    patience_s: Annotated[float, Field(ge=0)] = 1.0
+    """How long a decision waits for decisions of other episodes, to be answered with them."""
+    episode_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1800.0
+    """An episode that takes longer is ended together with its browser and counts as broken."""
+    num_retries: Annotated[int, Field(ge=0)] = 2
+    """How many times an attempt that broke is started again before it stays an error."""
 
 
 class Runner:
-    """Tasks that the store already has are left alone; the others are attempted, judged and stored one by one."""
+    """Skips attempts that are finished in the store. Judges and stores the others one by one."""
 
     def __init__(
         self,
         config: RunnerConfig,
         store: RunStore,
         mind: Mind,
-        make_browser: Callable[[Task], Awaitable[Browser]],
-        judge: Judge | None = None,
-        watch: Callable[[LiveEpisode], None] = lambda episode: None,
+        make_browser: MakeBrowser,
+        judge: Judge | None,
+        *,
+        method: str,
+        source: str,
+        watcher: Watcher | None = None,
+        load_recalled: LoadTrajectory | None = None,
     ) -> None:
-        """`watch` is told of each episode as soon as it is over, before it is stored."""
-        self.config, self.store, self.mind = config, store, mind
-        self.make_browser, self.judge, self.watch = make_browser, judge, watch
+        """`method` is what reports call the agent's memory; `source` is where its trajectories come from. The store
+        keeps trajectories that memory offered if `load_recalled` can read them.
+        """
+        self.config, self.store, self.mind, self.make_browser, self.judge = config, store, mind, make_browser, judge
+        self.method, self.source, self.watcher = method, source, watcher or Watcher()
+        self.load_recalled = load_recalled
 
-    async def run(self, tasks: Sequence[Task]) -> None:
-        unique = {task.task_id: task for task in tasks}.values()
-        left = iter([task for task in unique if not self.store.is_done(task)])
+    async def run(self, attempts: Sequence[tuple[Task, int]]) -> None:
+        """Each attempt is a task and a number from one."""
+        done = self.store.folder.is_finished
+        left = iter([(task, number) for task, number in attempts if not done(task.task_id, number)])
         shared = SharedMind(self.mind, max_together=self.config.num_parallel, patience_s=self.config.patience_s)
         try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(self.config.num_parallel):
-                    group.create_task(self._work_through(left, shared))
+            with JudgeRoom(self.judge) as room:
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(self.config.num_parallel):
+                        group.create_task(self._work_through(left, shared, room))
         except BaseExceptionGroup as problems:
             raise problems.exceptions[0] from None  # the first is what stopped the others
         finally:
             await shared.close()
 
-    async def _work_through(self, left: Iterator[Task], mind: SharedMind) -> None:
-        for task in left:
-            episode = await self._attempt(task, mind)
-            self.watch(episode)
-            outcome = outcome_of(episode, self.judge)
-            await asyncio.to_thread(
-                self.store.save, episode, outcome, method=self.config.method, source=self.config.source
-            )
-            self.mind.forget(task)
+    async def _work_through(self, left: Iterator[tuple[Task, int]], mind: SharedMind, room: JudgeRoom) -> None:
+        for task, number in left:
+            episode = await self._attempt(task, number, mind)
+            verdict = await room.verdict(attempt_of(episode))
+            self.watcher.ended(episode, verdict)
+            await asyncio.to_thread(self._save, episode, verdict)
 
-    async def _attempt(self, task: Task, mind: SharedMind) -> LiveEpisode:
-        episode = LiveEpisode(task)
+    def _save(self, episode: LiveEpisode, verdict: Verdict) -> None:
+        if self.load_recalled is not None:
+            offered = (item.trajectory_id for notes in episode.notes for item in notes.offered)
+            for name in sorted({name for name in offered if name is not None}):
+                self.store.keep_recalled(name, self.load_recalled(name))
+        self.store.save(episode, verdict, method=self.method, source=self.source)
+
+    async def _attempt(self, task: Task, number: int, mind: SharedMind) -> LiveEpisode:
+        """An attempt that breaks is started again a few times. A site that refuses the agent is not asked again."""
+        for num_broken in range(self.config.num_retries + 1):
+            episode = LiveEpisode(task, number, num_broken)
+            self.watcher.began(episode)
+            await self._play(episode, mind)
+            self.mind.forget(episode.episode_id)
+            if episode.error is None or episode.is_blocked:
+                break
+            if num_broken < self.config.num_retries:
+                self.watcher.broke(episode)
+        return episode
+
+    async def _play(self, episode: LiveEpisode, mind: SharedMind) -> None:
+        async def ask(decision: Decision) -> Reply:
+            reply = await mind.ask(decision)
+            self.watcher.replied(episode, reply.text)
+            return reply
+
         browser: Browser | None = None
         limit = asyncio.timeout(self.config.episode_s)
         try:
             async with limit:
-                browser = await self.make_browser(task)
+                browser = await self.make_browser(episode.task)
                 with mind.attending():
-                    await run_episode(episode, browser, mind.ask)
-        except WorldError as error:  # there was no browser to be had
+                    await run_episode(episode, browser, ask)
+        except WorldError as error:  # no browser could be started
             episode.error = str(error)
         except TimeoutError:
             if not limit.expired():
                 raise
-            episode.error = f"The episode took longer than it may, {self.config.episode_s:g} s, and was ended."
+            if not episode.is_over:  # otherwise only the closing observation came too late
+                limit_s = self.config.episode_s
+                episode.error = f"The episode took longer than its limit of {limit_s:g} s and was ended."
         finally:
             if browser is not None:
                 await (browser.abandon() if limit.expired() else browser.close())
-        return episode
-
-
-def outcome_of(episode: LiveEpisode, judge: Judge | None) -> Outcome:
-    """An episode without an answer has failed whoever judges it."""
-    if episode.error is not None:
-        return "error"
-    if episode.answer is None:
-        return "failure"
-    if judge is None:
-        return "not_judged"
-    return "success" if judge(episode.task, episode.answer) else "failure"

@@ -1,35 +1,32 @@
-"""Several runs over the same tasks as one table: each by itself, and paired with the first and with the one before."""
+"""Several runs over the same tasks as one table: the figures of each run, and its gains over two other runs."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from focusmem.errors import ConfigError
-from focusmem.evaluation.comparison import compare
-from focusmem.evaluation.metrics import figures
-from focusmem.evaluation.run_store import RunStore
+from focusmem.evaluation.comparison import ReadRun, compare_runs
+
+_GAIN = ("num_pairs", "success_difference", "success_difference_interval", "steps_difference")
 
 
-def tabulate(runs: Sequence[Path]) -> dict[str, Any]:
-    """A row per run, in the order given; the first is what all others are measured against."""
-    if len(runs) < 2:
-        raise ConfigError("A table needs two runs or more; `focusmem report RUN` tells of a single one.")
-    rows = []
-    for number, run in enumerate(runs):
-        store = RunStore(run)
-        kind_of = store.kind_of()
-        rows.append(
-            {
-                "run": str(run),
-                **figures(store.episodes(list(kind_of)), kind_of),
-                "over_first": _gain(run, runs[0]) if number else None,
-                "over_previous": _gain(run, runs[number - 1]) if number else None,
-            }
-        )
+def tabulate(paths: Sequence[Path]) -> dict[str, Any]:
+    """A row for each run, in the order given. Each run is compared with the first, and with the run above it."""
+    if len(paths) < 2:
+        raise ConfigError("A table needs at least two runs; `focusmem report RUN` shows a single one.")
+    runs = [ReadRun.read(path) for path in paths]
+    rows = [
+        {
+            "run": str(run.path),
+            **run.figures,
+            "over_first": _gain(run, runs[0]) if number else None,
+            "over_previous": _gain(run, runs[number - 1]) if number else None,
+        }
+        for number, run in enumerate(runs)
+    ]
     return {"rows": rows}
 
 
-def _gain(run: Path, other: Path) -> dict[str, Any]:
-    found = compare(run, other)
-    names = ("num_pairs", "success_difference", "success_difference_interval", "steps_difference")
-    return {"other": str(other)} | {name: found[name] for name in names}
+def _gain(run: ReadRun, other: ReadRun) -> dict[str, Any]:
+    comparison = compare_runs(run, other)
+    return {"other": str(other.path)} | {name: comparison[name] for name in _GAIN}

@@ -1,4 +1,4 @@
-"""A table of runs as a picture: success of each, and how sure it is."""
+"""A table of runs as a bar chart: the success rate of each with its interval."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ _BASELINE, _BETTER, _WORSE, _OPEN = "#777777", "#1f6fb4", "#c0392b", "#a9c4da"
 
 
 def plot_table(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Bars in the table's order; pale where the difference from the first run may be chance, red where it is a loss."""
+    """Bars in the table's order: pale if the difference from the first run may be chance, red if it is a loss."""
     figure = Figure(figsize=(7.2, 0.9 + 0.42 * len(rows)))
     axes = figure.add_subplot()
     for place, row in enumerate(rows):
@@ -22,7 +22,7 @@ def plot_table(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         axes.text(max(high, 0.0) + 0.015, place, _label(row), va="center", fontsize=8.5)
     axes.set_yticks(range(len(rows)), [Path(row["run"]).name for row in rows])
     axes.invert_yaxis()
-    axes.set_xlim(0, 1.3)
+    axes.set_xlim(0, 1.4)
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
     axes.set_xlabel("tasks solved, with 95 % intervals")
     for side in ("top", "right"):
@@ -34,15 +34,17 @@ def plot_table(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 def _colour(row: Mapping[str, Any]) -> str:
     if row["over_first"] is None:
         return _BASELINE
-    low, high = row["over_first"]["success_difference_interval"]
-    if low <= 0 <= high:
+    interval = row["over_first"]["success_difference_interval"]
+    if interval is None or interval[0] <= 0 <= interval[1]:
         return _OPEN
-    return _BETTER if low > 0 else _WORSE
+    return _BETTER if interval[0] > 0 else _WORSE
 
 
 def _label(row: Mapping[str, Any]) -> str:
     if row["success_rate"] is None:
-        return "nothing judged"
+        return "not judged"
     gain = row["over_first"]
     more = "" if gain is None else f" ({gain['success_difference']:+.1%})"
-    return f"{row['success_rate']:.1%}{more}"
+    num_errors = row["num_errors"] + row["num_blocked"]
+    errors = f", {num_errors} {'error' if num_errors == 1 else 'errors'}" if num_errors else ""
+    return f"{row['success_rate']:.1%}{more}{errors}"

@@ -1,10 +1,15 @@
 """The seam: a judge, and the rules that hold before every judge."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from focusmem.errors import WorldError
 from focusmem.schemas import Screenshot, Task, Trajectory, Verdict
+
+RULES = "rules"
+"""The judge named in verdicts that need no judge."""
 
 
 @dataclass(frozen=True)
@@ -13,24 +18,57 @@ class Attempt:
 
     task: Task
     trajectory: Trajectory | None
-    """None where no step was taken."""
+    """None if no step was taken."""
     screenshots: Mapping[str, Screenshot] = field(default_factory=dict)
-    """Of the trajectory, by digest, the closing one included."""
+    """The screenshots of the trajectory by digest, the closing one included."""
     answer: str | None = None
-    """What the policy stopped with; None where it did not stop within its budget."""
+    """What the policy stopped with; None if it did not stop within its budget."""
     error: str | None = None
-    """What the world did wrong, where it did."""
+    """What the world did wrong, if anything."""
 
 
 class Judge(Protocol):
     """Judges run in an event loop of their own, never in that of the browsers."""
 
-    name: str
-    """Which judge this is, for example that of a rule or a model."""
-    profile: str | None
-    """Which variant of its rules it follows."""
-    needs_answer: bool
-    """Whether an episode without an answer fails without asking the judge; False where the reward is automatic."""
+    @property
+    def name(self) -> str:
+        """The name of the rule or of the model that judges."""
+
+    @property
+    def profile(self) -> str | None:
+        """Which variant of its rules it follows."""
+
+    @property
+    def needs_answer(self) -> bool:
+        """Whether an episode without an answer fails without asking the judge; False for automatic rewards."""
 
     async def judge(self, attempt: Attempt) -> Verdict:
-        """Called only for attempts without an error and, where it needs an answer, with one."""
+        """Called only for attempts without an error and, if it needs an answer, with one.
+
+        A judge that cannot be reached raises WorldError; the attempt then stays `not_judged` and can be judged later.
+        """
+
+
+async def judged(judge: Judge | None, attempt: Attempt) -> Verdict:
+    """The verdict on an attempt: the rules first, then the judge."""
+    task_id = attempt.task.task_id
+    if attempt.error is not None:
+        return Verdict(task_id=task_id, outcome="error", reason=attempt.error, judge=RULES)
+    if attempt.answer is None and (judge is None or judge.needs_answer):
+        reason = f"The policy did not stop within {attempt.task.max_steps} steps."
+        return Verdict(task_id=task_id, outcome="failure", score=0.0, reason=reason, judge=RULES)
+    if judge is None:
+        return Verdict(task_id=task_id, outcome="not_judged", reason="The suite has no judge.", judge=RULES)
+    started = time.perf_counter()
+    try:
+        verdict = await judge.judge(attempt)
+    except WorldError as error:
+        verdict = Verdict(
+            task_id=task_id,
+            outcome="not_judged",
+            reason=f"The judge failed: {error}",
+            judge=judge.name,
+            judge_profile=judge.profile,
+        )
+    cost = verdict.cost.model_copy(update={"seconds": time.perf_counter() - started})
+    return verdict.model_copy(update={"cost": cost})

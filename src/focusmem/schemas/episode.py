@@ -1,6 +1,6 @@
-"""An episode: one attempt at a task. What memory offered at each step, what the step cost, and how the episode ended.
+"""An episode: one attempt at a task. It records what memory offered at each step, what the step cost, and how it ended.
 
-Stored beside the trajectory of the same attempt, with a note for each of its steps.
+The trajectory of the same attempt and its verdict are stored beside it.
 """
 
 from typing import Annotated, Literal, Self
@@ -19,14 +19,14 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class AttentionMap(Record):
-    """Where on one screenshot a block looked."""
+    """A block's attention over one screenshot."""
 
     screenshot: ScreenshotRef
-    """Of the item's own steps."""
+    """A screenshot of the item's own steps."""
     num_rows: Annotated[int, Field(ge=1, le=1024)]
     num_columns: Annotated[int, Field(ge=1, le=1024)]
     weights: tuple[Share, ...]
-    """Share of the block's attention on each visual token, row by row; those of one item sum to at most one."""
+    """The share of the block's attention on each visual token, row by row; over an item they sum to at most one."""
 
     @model_validator(mode="after")
     def _fills_its_grid(self) -> Self:
@@ -36,44 +36,45 @@ class AttentionMap(Record):
 
 
 class OfferedItem(Record):
-    """An evidence item that memory offered for a decision, and what became of it."""
+    """An evidence item that memory offered for a decision, and whether the gate accepted it."""
 
     role: Role
     rank: Count
-    """The place among the items of the same role, from zero."""
+    """Its place among the items of the same role, from zero."""
     trajectory_id: Text | None = None
-    """The trajectory it was taken from, where it is episodic."""
+    """The trajectory it was taken from, if it is episodic."""
     num_steps: Count
-    """How many steps it tells of."""
+    """The number of steps in it."""
     score: float | None = None
-    """How alike the retriever found it."""
+    """The retriever's similarity."""
     trust: Share | None = None
-    """The gate's trust; absent where no gate took part."""
+    """The gate's trust; absent if there was no gate."""
     trust_logit: float | None = None
-    """The same before it was brought between 0 and 1, where that was recorded: close to one, trust is soon rounded."""
+    """The gate's logit, if it was recorded: close to one, trust is rounded."""
     threshold: Share | None = None
-    """What trust has to be above to be let in, where that was recorded."""
+    """The gate accepts an item whose trust is above this, if it was recorded."""
     is_accepted: bool
-    num_tokens: Count
-    """Memory tokens of its block, accepted or not."""
+    num_tokens: Count | None = None
+    """Memory tokens of its block, whether accepted or not; absent if the policy does not tell."""
     attention: tuple[AttentionMap, ...] = ()
-    """Where its block looked, where that was recorded."""
+    """The attention of its block, if it was recorded."""
 
 
 class StepNotes(Record):
     prompt: tuple[Text, ...] = ()
-    """What the policy was asked, turn by turn, with screenshots named by their digest; empty when it was not kept."""
+    """The prompt, turn by turn, with screenshots named by their digest; empty if it was not kept."""
     offered: tuple[OfferedItem, ...] = ()
-    """In the order in which blocks stand in front of the prompt."""
+    """In the order of the blocks in front of the prompt."""
     num_removed: Annotated[dict[Text, Count], AfterValidator(sorted_by_key)] = Field(default_factory=dict)
-    """How many trajectories the leakage guard left out of the search, by key; one may be left out by several."""
-    num_prompt_tokens: Count = 0
-    num_memory_tokens: Count = 0
-    """What memory put in front of the prompt."""
+    """How many trajectories the leakage guard removed from the search, by key. One may match several keys."""
+    num_prompt_tokens: Count | None = None
+    """Tokens of the prompt without memory; absent if the policy does not tell."""
+    num_memory_tokens: Count | None = None
+    """Tokens that memory put in front of the prompt; absent if the policy does not tell."""
     is_readable: bool = True
     """Whether the reply could be read as an action."""
     is_repeat: bool = False
-    """Whether the action was the same as the one before, on a page that looks the same."""
+    """Whether the action and the screenshot equal those of the step before."""
     seconds: Annotated[dict[Text, Seconds], AfterValidator(sorted_by_key)] = Field(default_factory=dict)
     """Time by part, for example `observe`, `retrieve`, `remember`, `reply`, `act`."""
 
@@ -85,19 +86,20 @@ class Episode(Record):
     attempt: Annotated[int, Field(ge=1, le=2**31)] = 1
     """Which of the run's attempts at this task, from one."""
     trajectory_id: Identifier | None = None
-    """The trajectory beside it; absent where no step was taken."""
+    """The trajectory beside it; absent if no step was taken."""
     method: NonEmptyText
-    """Which memory the agent had, as reports call it."""
+    """The agent's memory, by the name that reports use."""
     answer: Text | None = None
-    """What the policy stopped with; absent when it never did."""
+    """What the policy stopped with; absent if it did not stop."""
     error: Text | None = None
-    """What the world did wrong, where it did."""
+    """What the world did wrong, if anything."""
     is_blocked: bool = False
-    """Whether a site refused the agent: counted apart from failures and errors."""
+    """Whether a site refused the agent. Blocks are counted apart from failures and errors."""
     num_broken: Count = 0
-    """How many times the attempt broke before this and was begun again."""
+    """How many times the attempt broke before this and was started again."""
     notes: Annotated[tuple[StepNotes, ...], Field(max_length=MAX_STEPS)] = ()
     """One for each step of the trajectory."""
     seconds: Seconds = 0.0
-    """What its steps took, all parts together. Waiting to be answered with other episodes does not count; looking and
-    acting are timed by the clock, and so grow with the number of episodes that go on side by side."""
+    """The time of all parts of all steps. Waiting for other episodes does not count. Observing and acting are timed by
+    the clock, so they grow with the number of parallel episodes.
+    """

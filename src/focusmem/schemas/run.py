@@ -1,5 +1,6 @@
-"""What was run, with which settings, and on what: enough to repeat it and to know what a number came from."""
+"""A run and its environment: which command ran with which settings on which code and machine."""
 
+import secrets
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -15,9 +16,11 @@ class Environment(Record):
     has_uncommitted_changes: bool | None = None
     """Whether the code differed from that commit; absent when that is not known."""
     packages: TextMap = Field(default_factory=dict)
-    """Versions of the installed packages, by name."""
+    """Versions of Python and of packages, by name; `not installed` where one is absent."""
+    system: TextMap = Field(default_factory=dict)
+    """Operating system, kernel, driver and CUDA; `not readable` where the machine does not tell."""
     hardware: TextMap = Field(default_factory=dict)
-    """What the machine is, for example its processor, memory and accelerator."""
+    """Processors, caches, memory and GPUs; `not readable` where the machine does not tell."""
     seeds: Annotated[dict[Text, Seed], AfterValidator(sorted_by_key)] = Field(default_factory=dict)
     """Where each kind of randomness began, by purpose."""
 
@@ -26,21 +29,25 @@ class Run(Record):
     schema_version: Literal[1] = 1
     """Raised when the meaning of a field changes."""
     run_id: Identifier
-    """The name of the run's folder, or one made from it where that is not usable as a name."""
+    """The name of the run's folder, or a name made from it if the folder's is not usable."""
+    key: Identifier = Field(default_factory=lambda: secrets.token_hex(4))
+    """A random name that the run keeps when it is resumed. It is part of its trajectory ids, so that they differ from
+    those of any other run.
+    """
     command: tuple[Text, ...]
-    """The command line, word by word; empty where it was not run by a command."""
+    """The command line, word by word; empty if the run was started from Python."""
     status: Literal["running", "finished", "failed"]
-    """A run that is still `running` long after it started was killed."""
+    """A run that was killed stays `running`."""
     config: JsonObject
-    """The resolved config: every setting, defaults included."""
+    """The resolved settings, defaults included."""
     started_at: UtcTime
-    """When the work began."""
+    """When the run was first started."""
     finished_at: UtcTime | None = None
-    """When the run came to its end, well or badly."""
+    """When the run finished or failed."""
     num_tasks: Annotated[int, Field(ge=0, le=2**31)] | None = None
-    """How many tasks it was to attempt, where it is that kind of run."""
+    """How many tasks the run attempts; absent for a run without tasks."""
     error: Text | None = None
-    """Why it failed."""
+    """Why the run failed."""
 
     @model_validator(mode="after")
     def _status_fits_times(self) -> Self:

@@ -1,20 +1,21 @@
-"""The folder of a run, described once: what writes it, judges it, sums it up and shows it goes by this file.
+"""The folder of a run. The run store writes it; judges, metrics, reports and `bank add` read it.
 
-<run>/run.json                                 what was run, with every setting
-<run>/environment.json                         on which code and machine
+<run>/run.json                                 the command and its settings
+<run>/environment.json                         the code and the machine
 <run>/tasks.json                               the frozen set of tasks
-<run>/episodes/<task>/<attempt>/trajectory/    what was seen and done; missing when no step was taken
+<run>/episodes/<task>/<attempt>/trajectory/    screenshots and actions; missing if no step was taken
 <run>/episodes/<task>/<attempt>/verdict.json   the judgement; it may be replaced later
-<run>/episodes/<task>/<attempt>/episode.json   how it went; written last, so that its presence means finished
+<run>/episodes/<task>/<attempt>/episode.json   how the attempt went; written last, so its presence means finished
 <run>/recalled/<trajectory>/                   trajectories that memory offered
 <run>/results.json                             the figures
 """
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -23,6 +24,7 @@ from focusmem.files import is_safe_name, read_plain_file, sha256_hex
 from focusmem.schemas.episode import Episode
 from focusmem.schemas.record import (
     MAX_DOCUMENT_BYTES,
+    STRICT_DECODER,
     Digest,
     NonEmptyText,
     Record,
@@ -31,7 +33,7 @@ from focusmem.schemas.record import (
     dump_record,
     parse_record,
 )
-from focusmem.schemas.run import Run
+from focusmem.schemas.run import Environment, Run
 from focusmem.schemas.task import Task
 from focusmem.schemas.trajectory_folder import StoredTrajectory, load_trajectory
 from focusmem.schemas.verdict import Outcome, Verdict
@@ -47,36 +49,36 @@ TRAJECTORY_FOLDER = "trajectory"
 RECALLED_FOLDER = "recalled"
 MAX_ATTEMPTS = 10_000
 
-ValueT = TypeVar("ValueT")
-
 
 class ManifestTask(Record):
     task_id: NonEmptyText
     kind: Text | None = None
-    """The group that reports sum it up in."""
+    """The group in which reports sum up the task, if the suite has groups."""
 
 
 class Manifest(Record):
-    """Which tasks a run attempts, and how often each: the denominator of its success rate."""
+    """The tasks of a run and the number of attempts at each: the denominator of its success rate."""
 
     schema_version: Literal[1] = 1
     """Raised when the meaning of a field changes."""
     suite: NonEmptyText
-    """Where the tasks come from."""
+    """The name of the suite that the tasks come from."""
     sha256: Digest
-    """Of the task records, in order: equal for equal tasks."""
+    """The digest of the task records in order. Equal tasks have equal digests."""
     num_attempts: Annotated[int, Field(ge=1, le=MAX_ATTEMPTS)] = 1
     """Attempts at each task."""
     tasks: tuple[ManifestTask, ...]
 
     @model_validator(mode="after")
     def _has_different_tasks(self) -> Self:
-        names = [task_folder(task.task_id) for task in self.tasks]
-        if not names:
+        if not self.tasks:
             raise ValueError("holds no task")
-        if len(set(names)) != len(names):
-            again = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"names a task twice: {again}")
+        id_of: dict[str, str] = {}
+        for task in self.tasks:
+            folder = task_folder(task.task_id)
+            if folder in id_of:
+                raise ValueError(f"holds {id_of[folder]} and {task.task_id}, which would share the folder {folder}")
+            id_of[folder] = task.task_id
         return self
 
     @classmethod
@@ -90,11 +92,11 @@ class Manifest(Record):
 
     @property
     def kind_of(self) -> dict[str, str | None]:
-        """Every task in order, with its kind where it has one."""
+        """Every task in order, with its kind if it has one."""
         return {task.task_id: task.kind for task in self.tasks}
 
     def attempts(self) -> Iterator[tuple[str, int]]:
-        """Every attempt that the run is to make: a task and a number from one. First every task once."""
+        """Every attempt of the run, as a task and a number from one: first every task once, then every task again."""
         for attempt in range(1, self.num_attempts + 1):
             for task in self.tasks:
                 yield task.task_id, attempt
@@ -114,7 +116,7 @@ class StoredEpisode:
 
     @property
     def is_judged(self) -> bool:
-        """Whether it was won or lost; an error is the world's, and says nothing about the policy."""
+        """Whether it was won or lost. An error is due to the world and says nothing about the policy."""
         return self.outcome in ("success", "failure")
 
     @property
@@ -122,23 +124,34 @@ class StoredEpisode:
         return self.outcome == "success"
 
     def trajectory(self) -> StoredTrajectory | None:
-        """What was seen and done; None where no step was taken."""
-        if self.episode.trajectory_id is None:
+        """What was seen and done, with the outcome of the present verdict; None if no step was taken."""
+        trajectory_id = self.episode.trajectory_id
+        if trajectory_id is None:
+            if self.episode.notes:
+                raise RecordError(
+                    f"{self.folder / EPISODE_FILE} has {len(self.episode.notes)} steps but no trajectory."
+                )
             return None
-        return load_trajectory(self.folder / TRAJECTORY_FOLDER)
+        stored = load_trajectory(self.folder / TRAJECTORY_FOLDER)
+        if stored.trajectory.trajectory_id != trajectory_id:
+            raise RecordError(
+                f"{self.folder} holds the trajectory {stored.trajectory.trajectory_id}, but its episode belongs to "
+                f"{trajectory_id}."
+            )
+        return replace(stored, trajectory=stored.trajectory.model_copy(update={"outcome": self.outcome}))
 
 
 class RunFolder:
-    """Reads a run, finished or not."""
+    """Reads a run, whether finished or not."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """A run of tasks. Nothing but its presence is checked now."""
+        """Checks only that the folder is one of a run; its files are read when they are asked for."""
         for name in (RUN_FILE, TASKS_FILE):
-            if not (path / name).is_file():
+            if not os.path.lexists(path / name):
                 raise StorageError(f"{path} is not the folder of a run: it has no {name}.")
         return cls(path)
 
@@ -148,9 +161,24 @@ class RunFolder:
     def manifest(self) -> Manifest:
         return self._record(Manifest, TASKS_FILE)
 
+    def environment(self) -> Environment:
+        return self._record(Environment, ENVIRONMENT_FILE)
+
+    def results(self) -> dict[str, Any] | None:
+        """The figures that were last stored; None if there are none."""
+        path = self.path / RESULTS_FILE
+        if not os.path.lexists(path):
+            return None
+        try:
+            results = STRICT_DECODER.decode(read_plain_file(path, MAX_DOCUMENT_BYTES).decode())
+        except (ValueError, RecursionError) as error:
+            raise RecordError(f"{path} is not valid JSON ({error}).") from None
+        if not isinstance(results, dict):
+            raise RecordError(f"{path} should hold one JSON object, but it holds something else.")
+        return results
+
     def _record(self, cls: type[RecordT], name: str) -> RecordT:
-        path = self.path / name
-        return parse_record(cls, read_plain_file(path, MAX_DOCUMENT_BYTES), str(path))
+        return _read(cls, self.path / name)
 
     def place(self, task_id: str, attempt: int) -> Path:
         """The folder of an attempt."""
@@ -160,7 +188,7 @@ class RunFolder:
         return (self.place(task_id, attempt) / EPISODE_FILE).exists()
 
     def places(self, manifest: Manifest) -> list[Path]:
-        """The folders of all finished attempts: task by task, and for each its attempts."""
+        """The folders of all finished attempts, task by task."""
         folders = (
             self.place(task.task_id, attempt)
             for task in manifest.tasks
@@ -169,12 +197,13 @@ class RunFolder:
         return [folder for folder in folders if (folder / EPISODE_FILE).exists()]
 
     def episodes(self) -> list[StoredEpisode]:
-        """All finished attempts, in the order of `places`; a damaged one is an error."""
+        """All finished attempts, in the order of `places`. A damaged one raises an error."""
         return [read_episode(folder) for folder in self.places(self.manifest())]
 
     def recalled(self, trajectory_id: str) -> Path | None:
-        """Where a trajectory lies that memory offered, if it was kept. Its name comes from a record, so it is checked
-        before it becomes a path.
+        """The folder of a trajectory that memory offered; None if it was not kept.
+
+        The id comes from a record, so it is checked before it becomes a path.
         """
         if not is_safe_name(trajectory_id):
             return None
@@ -186,6 +215,11 @@ def read_episode(folder: Path) -> StoredEpisode:
     """A finished attempt from its folder."""
     episode = _read(Episode, folder / EPISODE_FILE)
     verdict = _read(Verdict, folder / VERDICT_FILE)
+    if folder.parts[-2:] != (task_folder(episode.task.task_id), str(episode.attempt)):
+        raise RecordError(
+            f"{folder / EPISODE_FILE} records attempt {episode.attempt} at {episode.task.task_id}, which belongs into "
+            "another folder."
+        )
     if verdict.task_id != episode.task.task_id:
         raise RecordError(f"{folder / VERDICT_FILE} judges the task {verdict.task_id}, not {episode.task.task_id}.")
     return StoredEpisode(episode, verdict, folder)
@@ -196,19 +230,18 @@ def _read(cls: type[RecordT], path: Path) -> RecordT:
 
 
 def is_run(path: Path) -> bool:
-    return (path / RUN_FILE).is_file() and (path / EPISODES_FOLDER).is_dir()
+    """Whether a path is the folder of a run of tasks."""
+    return (path / RUN_FILE).is_file() and (path / TASKS_FILE).is_file()
 
 
 def task_folder(task_id: str) -> str:
-    """What a task's folder is called: its id without the suite's name where that can be a folder's, else a name made
-    from it that is different for different ids.
-    """
-    own = task_id.partition("/")[2] or task_id
-    return own if is_safe_name(own) else _made_safe(task_id)
+    """The name of a task's folder: its id without the suite's name, or a name made from the id if that is not safe."""
+    name = task_id.partition("/")[2] or task_id
+    return name if is_safe_name(name) else _made_safe(task_id)
 
 
 def run_name(folder: Path) -> str:
-    """What the run in a folder is called: as the folder is, made safe where that cannot be a name."""
+    """The name of the run in a folder: the folder's name, made safe if necessary."""
     name = folder.resolve().name.encode(errors="backslashreplace").decode()
     return name if is_safe_name(name) else _made_safe(name)
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from focusmem.schemas.record import NonEmptyText, Record, Text
-from focusmem.schemas.trajectory import MAX_STEPS, Annotations, Step, Trajectory
+from focusmem.schemas.trajectory import MAX_STEPS, Annotations, Closing, Step, Trajectory
 from focusmem.schemas.verdict import Outcome
 
 
@@ -30,8 +30,16 @@ class Task(Record):
     max_steps: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 15
     """After so many actions the episode ends, whether or not the policy has stopped."""
 
-    def trajectory(self, trajectory_id: str, steps: Sequence[Step], *, outcome: Outcome, source: str) -> Trajectory:
-        """One attempt at it as a record, which does not tell the right answer."""
+    def trajectory(
+        self,
+        trajectory_id: str,
+        steps: Sequence[Step],
+        *,
+        outcome: Outcome,
+        source: str,
+        closing: Closing | None = None,
+    ) -> Trajectory:
+        """One attempt at the task as a record. It does not contain the right answer."""
         return Trajectory(
             trajectory_id=trajectory_id,
             task_id=self.task_id,
@@ -39,6 +47,7 @@ class Task(Record):
             start_url=self.start_url,
             site=self.site,
             steps=tuple(steps),
+            closing=closing,
             outcome=outcome,
             source=source,
             annotations=self.annotations,

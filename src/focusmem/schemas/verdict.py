@@ -1,20 +1,20 @@
 """What a judge says about one finished attempt."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from focusmem.schemas.record import NonEmptyText, Record, Text
 
 Outcome = Literal["success", "failure", "error", "not_judged"]
-"""Failure is the policy's, error is the world's (a dead site, a crashed browser)."""
+"""A failure is due to the policy, an error to the world (a dead site, a crashed browser)."""
 
 Count = Annotated[int, Field(ge=0)]
 
 
 class JudgeCost(Record):
     num_calls: Count = 0
-    """Calls of a model; a rule makes none."""
+    """Calls of a judge model; a rule makes none."""
     num_prompt_tokens: Count = 0
     num_reply_tokens: Count = 0
     seconds: Annotated[float, Field(ge=0)] = 0.0
@@ -26,16 +26,21 @@ class Verdict(Record):
     task_id: NonEmptyText
     """The task that was attempted."""
     outcome: Outcome
-    """The judgement itself."""
     score: Annotated[float, Field(ge=0, le=1)] | None = None
-    """How much of the task was done; None where the outcome is neither success nor failure."""
+    """The share of the task that was done; only a success or a failure has one."""
     reason: Text
     """Why, in the judge's words."""
     judge: NonEmptyText
-    """Which judge spoke, for example a rule's or a model's name."""
+    """The name of the rule or the model that judged."""
     judge_profile: Text | None = None
-    """Which variant of the judge's rules was followed."""
+    """The variant of the judge's rules."""
     raw: Text | None = None
-    """The judge's unparsed reply, so that it can be read again without asking again."""
+    """The unparsed reply of a judge model, so that it can be parsed again without another call."""
     cost: JudgeCost = JudgeCost()
     """What the judgement took."""
+
+    @model_validator(mode="after")
+    def _score_fits_outcome(self) -> Self:
+        if self.score is not None and self.outcome not in ("success", "failure"):
+            raise ValueError(f"has a score, yet its outcome is {self.outcome}")
+        return self

@@ -1,4 +1,4 @@
-"""The seam: a suite is a fixed set of tasks, what a browser needs for them, and their judge."""
+"""The seam: a suite is a frozen set of tasks, what a browser needs for them, and their judge."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -7,22 +7,33 @@ from typing import Protocol, TypeAlias
 from focusmem.browser.base import Browser
 from focusmem.browser.opening import BrowserChoice
 from focusmem.judges.base import Judge
-from focusmem.schemas import Task
+from focusmem.schemas import Manifest, Task
 
 MakeBrowser: TypeAlias = Callable[[Task], Awaitable[Browser]]
 """A browser for one episode of a task."""
 
 
 class Suite(Protocol):
-    name: str
-    """The first part of its task ids: `<name>/<task>`."""
-    tasks: Sequence[Task]
-    """The frozen set: success rates are over all of them."""
-    judge: Judge | None
-    """None where nothing is known about right answers: episodes then stay `not_judged`."""
+    @property
+    def name(self) -> str:
+        """The first part of its task ids: `<name>/<task>`."""
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """The frozen set, over which success rates are taken. A task names its start page and its allowed hosts."""
+
+    @property
+    def judge(self) -> Judge | None:
+        """None if nothing is known about right answers; finished episodes then stay `not_judged`."""
 
     def kind_of(self, task: Task) -> str | None:
-        """The group that reports sum up a task in, where the suite has groups."""
+        """The group in which reports sum up a task, if the suite has groups."""
 
     async def open_browsers(self, choice: BrowserChoice, stack: AsyncExitStack) -> MakeBrowser:
-        """Browsers for its tasks, with the suite's own viewport, limits and allowed hosts; closed with the stack."""
+        """Browsers for its tasks, with the suite's viewport, limits and allowed hosts; they close with the stack."""
+
+
+def manifest_of(suite: Suite, *, num_attempts: int = 1) -> Manifest:
+    """The suite's tasks by id and hash, as a run stores them."""
+    kinds = {task.task_id: suite.kind_of(task) for task in suite.tasks}
+    return Manifest.of(suite.name, suite.tasks, kinds, num_attempts=num_attempts)

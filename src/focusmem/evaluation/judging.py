@@ -1,0 +1,93 @@
+"""Judges at work: during a run, away from the browsers' event loop, and again on the episodes of a stored run."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self
+
+from focusmem.agent.live_episode import LiveEpisode
+from focusmem.evaluation.run_store import RunStore
+from focusmem.judges.base import Attempt, Judge, judged
+from focusmem.schemas import Outcome, StoredEpisode, Task, Verdict, read_episode
+
+_CLOSE_S = 5.0
+_ANONYMOUS: dict[str, Any] = {"trajectory_id": "attempt", "outcome": "not_judged", "source": "a run"}
+"""A judge sees neither which run an attempt is from nor how it was judged before."""
+
+
+class JudgeRoom:
+    """`with JudgeRoom(judge) as room:` judges in an event loop and a thread of its own.
+
+    A judge that blocks its loop therefore never delays a page.
+    """
+
+    def __init__(self, judge: Judge | None) -> None:
+        self.judge = judge
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="judge", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_CLOSE_S)
+        if not self._loop.is_running():
+            self._loop.close()
+
+    async def verdict(self, attempt: Attempt) -> Verdict:
+        """Called from the browsers' event loop."""
+        return await asyncio.wrap_future(self._submit(judged(self.judge, attempt)))
+
+    def verdict_now(self, attempt: Attempt) -> Verdict:
+        """Called from a thread without an event loop."""
+        return self._submit(judged(self.judge, attempt)).result()
+
+    def _submit(self, work: Coroutine[Any, Any, Verdict]) -> Future[Verdict]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+
+def attempt_of(live: LiveEpisode) -> Attempt:
+    """What a judge sees of an episode that has just ended."""
+    trajectory = None
+    if live.steps:
+        trajectory = live.task.trajectory(steps=live.steps, closing=live.closing, **_ANONYMOUS)
+    return Attempt(live.task, trajectory, dict(live.screenshots), live.answer, live.error)
+
+
+def stored_attempt(stored: StoredEpisode, task: Task | None = None) -> Attempt:
+    """What a judge sees of a stored episode: the same as when it ended. `task` replaces the task that was stored."""
+    episode, found = stored.episode, stored.trajectory()
+    task = task or episode.task
+    if found is None:
+        return Attempt(task, None, {}, episode.answer, episode.error)
+    trajectory = found.trajectory.model_copy(update=_ANONYMOUS)
+    return Attempt(task, trajectory, found.screenshots, episode.answer, episode.error)
+
+
+def judge_again(
+    store: RunStore,
+    judge: Judge | None,
+    *,
+    tasks: Mapping[str, Task] | None = None,
+    watch: Callable[[Outcome, Outcome], None] = lambda old, new: None,
+) -> int:
+    """Judges all finished episodes of a run again, and counts those whose outcome changed. Nothing is acted.
+
+    `tasks` are the suite's present tasks by id, in case that right answers have been corrected.
+    """
+    num_changed = 0
+    with store.locked(), JudgeRoom(judge) as room:
+        for place in store.folder.places(store.folder.manifest()):
+            stored = read_episode(place)
+            task = None if tasks is None else tasks[stored.episode.task.task_id]
+            verdict = room.verdict_now(stored_attempt(stored, task))
+            store.replace_verdict(stored, verdict)
+            num_changed += verdict.outcome != stored.outcome
+            watch(stored.outcome, verdict.outcome)
+    return num_changed

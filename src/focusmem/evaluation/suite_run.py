@@ -1,0 +1,131 @@
+"""One run: a mind attempts the tasks of a suite, and everything is on record from its beginning to its end."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from focusmem.agent.mind import Mind
+from focusmem.browser.opening import BrowserChoice
+from focusmem.evaluation.run_store import RunStore
+from focusmem.evaluation.runner import Runner, RunnerConfig
+from focusmem.evaluation.watcher import Watcher
+from focusmem.schemas import Manifest, Run, RunFolder, StoredTrajectory, Task, run_name
+from focusmem.schemas.environment import collect_environment
+from focusmem.suites.base import MakeBrowser, Suite, manifest_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunAbout:
+    """What a run records about itself beside its episodes."""
+
+    method: str
+    """What reports call the agent's memory."""
+    source: str = "focusmem run"
+    """Where its trajectories come from, as a bank shows it."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Every setting, and whatever else decides how episodes go. A run can only be resumed with the same."""
+    may_differ: Sequence[str] = ()
+    """Dotted names in `config` that may differ when a run is resumed, because they change nothing but its speed."""
+    seeds: Mapping[str, int] = field(default_factory=dict)
+    """Where each kind of randomness began, by purpose."""
+    browser: str | None = None
+    """The browser and its version."""
+    command: Sequence[str] = ()
+    """The command line, word by word; empty if it was not run by a command."""
+
+
+class SuiteRun:
+    def __init__(
+        self,
+        suite: Suite,
+        mind: Mind,
+        folder: Path,
+        about: RunAbout,
+        *,
+        runner: RunnerConfig | None = None,
+        num_attempts: int = 1,
+        load_recalled: Callable[[str], StoredTrajectory] | None = None,
+    ) -> None:
+        """`load_recalled` reads a trajectory that memory offered, so that the run can keep it."""
+        self.suite, self.mind, self.about, self.store = suite, mind, about, RunStore(folder)
+        self.runner, self.num_attempts = runner or RunnerConfig(), num_attempts
+        self._load_recalled = load_recalled
+
+    @property
+    def folder(self) -> RunFolder:
+        return self.store.folder
+
+    def manifest(self) -> Manifest:
+        return manifest_of(self.suite, num_attempts=self.num_attempts)
+
+    def attempts(self) -> list[tuple[Task, int]]:
+        """Every attempt of the run, finished or not."""
+        tasks = {task.task_id: task for task in self.suite.tasks}
+        return [(tasks[task_id], number) for task_id, number in self.manifest().attempts()]
+
+    def attempts_left(self) -> list[tuple[Task, int]]:
+        """Those that are not finished."""
+        is_finished = self.folder.is_finished
+        return [(task, number) for task, number in self.attempts() if not is_finished(task.task_id, number)]
+
+    @contextmanager
+    def on_record(self) -> Iterator[None]:
+        """The run begins with this block, and ends with it as finished or failed."""
+        run = Run(
+            run_id=run_name(self.store.path),
+            command=tuple(self.about.command),
+            status="running",
+            config=dict(self.about.config),
+            started_at=datetime.now(UTC),
+            num_tasks=len(self.suite.tasks),
+        )
+        environment = collect_environment(
+            dict(self.about.seeds), system={"browser": self.about.browser or "not readable"}
+        )
+        self.store.begin(run, self.manifest(), environment, may_differ=self.about.may_differ)
+        try:
+            yield
+        except Exception as error:
+            self.store.end(f"{type(error).__name__}: {error}")
+            raise
+        else:
+            self.store.end()
+        finally:
+            self.store.let_go()  # also after Ctrl-C
+
+    def run(self, choice: BrowserChoice, watcher: Watcher | None = None) -> None:
+        """All attempts that are not finished, in browsers of the suite."""
+        with self.on_record():
+            self.run_part(self.attempts(), choice, watcher)
+
+    def run_part(
+        self, attempts: Sequence[tuple[Task, int]], choice: BrowserChoice, watcher: Watcher | None = None
+    ) -> None:
+        """Some of the attempts of a run that is on record already, as a worker process takes them."""
+
+        async def play() -> None:
+            async with AsyncExitStack() as stack:
+                await self.attempt(attempts, await self.suite.open_browsers(choice, stack), watcher)
+
+        asyncio.run(play())
+
+    async def attempt(
+        self, attempts: Sequence[tuple[Task, int]], make_browser: MakeBrowser, watcher: Watcher | None = None
+    ) -> None:
+        """The same in an event loop that other runs may share."""
+        runner = Runner(
+            self.runner,
+            self.store,
+            self.mind,
+            make_browser,
+            self.suite.judge,
+            method=self.about.method,
+            source=self.about.source,
+            watcher=watcher,
+            load_recalled=self._load_recalled,
+        )
+        await runner.run(attempts)
