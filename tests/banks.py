@@ -1,15 +1,29 @@
-"""A small embedder and small trajectories for tests of the bank; light enough for processes of their own."""
+"""A small embedder, trajectories and runs for tests of the bank; light enough for processes of their own."""
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 
 from factories import make_trajectory
 from focusmem.bank.embedder import Moment
 from focusmem.errors import ConfigError
-from focusmem.files import sha256_hex
-from focusmem.schemas import Annotations, StoredTrajectory
+from focusmem.files import sha256_hex, write_whole
+from focusmem.schemas import (
+    Annotations,
+    Episode,
+    Manifest,
+    Outcome,
+    Run,
+    RunFolder,
+    StoredTrajectory,
+    Task,
+    Verdict,
+    dump_record,
+    save_trajectory,
+)
 
 KINDS = (
     "How much is the {}?",
@@ -64,3 +78,34 @@ def make_many(num: int, start: int = 0, *, num_steps: int = 2) -> list[StoredTra
 
 def ids_of(items: Sequence[StoredTrajectory]) -> list[str]:
     return [item.trajectory.trajectory_id for item in items]
+
+
+def make_run(folder: Path, outcomes: dict[tuple[int, int], Outcome], *, key: str, start: int = 0) -> Path:
+    """A run with these outcomes by task number and attempt. An attempt that ended in an error has no step.
+
+    For each task that was won, the run keeps a trajectory that memory offered.
+    """
+    num_tasks = 1 + max(number for number, _ in outcomes)
+    tasks = [
+        Task(task_id=f"shop/{number}", instruction=f"Buy thing {number}", start_url="", site="shop.example")
+        for number in range(num_tasks)
+    ]
+    num_attempts = max(attempt for _, attempt in outcomes)
+    run = Run(run_id=folder.name, key=key, command=(), status="running", config={}, started_at=datetime.now(UTC))
+    write_whole(folder / "run.json", dump_record(run))
+    write_whole(folder / "tasks.json", dump_record(Manifest.of("shop", tasks, {}, num_attempts=num_attempts)))
+    for (number, attempt), outcome in outcomes.items():
+        place = RunFolder(folder).place(f"shop/{number}", attempt)
+        name = None if outcome == "error" else f"{number}.{attempt}.{key}"
+        if name is not None:
+            # As a killed run leaves it: judged again, but its trajectory does not say so yet.
+            stored = make_stored(start + number, trajectory_id=name, task_id=f"shop/{number}", outcome="not_judged")
+            save_trajectory(place / "trajectory", stored.trajectory, stored.screenshots)
+        verdict = Verdict(task_id=f"shop/{number}", outcome=outcome, reason="so it was", judge="test")
+        episode = Episode(task=tasks[number], attempt=attempt, trajectory_id=name, method="none")
+        write_whole(place / "verdict.json", dump_record(verdict))
+        write_whole(place / "episode.json", dump_record(episode))
+        if outcome == "success":
+            recalled = make_stored(700 + number)
+            save_trajectory(folder / "recalled" / f"recalled-{number}", recalled.trajectory, recalled.screenshots)
+    return folder

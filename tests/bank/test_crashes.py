@@ -52,7 +52,7 @@ def check_is_sound(path, expected):
     names = [entry.trajectory_id for entry in bank.entries()]
     assert names == sorted(expected)
     assert bank.folder.trajectory_ids() == sorted(expected)
-    assert bank.stats()["num_without_vector"] == 0
+    assert bank.stats().num_without_vector == 0
     assert bank.journal.is_empty()
     for name in names:
         assert check_trajectory(bank.folder.trajectory(name)) == []

@@ -182,9 +182,9 @@ def test_at_most_so_many_frames(backbone):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"key_parts": ("title",)}, "choose among instruction, site, actions"),
+        ({"key_parts": ("title",)}, "choose one of 'instruction', 'site' or 'actions'"),
         ({"max_length": 5}, "at least 128"),
-        ({"max_key_frames": -1}, "cannot be negative"),
+        ({"max_key_frames": -1}, "at least 0"),
         ({"max_batch_tokens": 0}, "at least 1"),
     ],
 )

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,6 +7,7 @@ import pytest
 from banks import WordEmbedder, ids_of, make_many, make_stored
 from focusmem.bank import Bank
 from focusmem.bank.exchange import add_folders, export_bank, import_bank
+from focusmem.bank.opening import open_bank
 from focusmem.errors import RecordError, StorageError
 from focusmem.progress import Progress
 from focusmem.schemas import check_trajectory, find_trajectories, save_trajectory
@@ -33,8 +35,12 @@ def hits(path, embedder, text="How much is the thingea?"):
     return Bank.open(path).search(embedder.vector(text), None, 9).hits
 
 
+def ids_in(export):
+    return [json.loads(line)["trajectory_id"] for line in (export / "entries.jsonl").read_text().splitlines()]
+
+
 def test_an_export_can_be_read_without_us(bank, export, embedder):
-    names = (export / "ids.txt").read_text().split()
+    names = ids_in(export)
     vectors = np.load(export / "vectors.npy", allow_pickle=False)
     assert sorted(names) == sorted(ids_of(make_many(20, num_steps=1)))
     assert (vectors.shape, vectors.dtype) == ((20, 96), np.float32)
@@ -84,6 +90,12 @@ def test_trajectories_without_a_vector_are_named(bank, tmp_path):
     assert (line.total, line.num_done, line.num_failed) == (20, 20, 1)
 
 
+def test_an_export_of_an_export_is_the_same(export, tmp_path):
+    export_bank(open_bank(export), tmp_path / "again")
+    for path in filter(Path.is_file, export.rglob("*")):
+        assert (tmp_path / "again" / path.relative_to(export)).read_bytes() == path.read_bytes()
+
+
 def test_an_export_never_overwrites(bank, export):
     with pytest.raises(StorageError, match="exists already"):
         export_bank(bank, export)
@@ -122,7 +134,7 @@ def test_bad_ones_in_the_middle_of_an_import_are_named_and_counted(export, tmp_p
         (folder / "trajectory-12" / "trajectory.json").read_bytes()
     )
     vectors = np.load(export / "vectors.npy")
-    names = (export / "ids.txt").read_text().split()
+    names = ids_in(export)
     vectors[names.index("trajectory-15")] *= 2
     np.save(export / "vectors.npy", vectors)
     with Progress("import", total=0) as line:
@@ -134,7 +146,7 @@ def test_bad_ones_in_the_middle_of_an_import_are_named_and_counted(export, tmp_p
     assert "another id" in reasons["trajectory-11"]
     assert "length is not one" in reasons["trajectory-15"]
     assert (line.total, line.num_done, line.num_failed) == (20, 20, 5)
-    assert Bank.open(tmp_path / "new").stats()["num_trajectories"] == 15
+    assert Bank.open(tmp_path / "new").stats().num_trajectories == 15
 
 
 def test_folders_of_many_with_a_bad_one(tmp_path, embedder):
@@ -155,7 +167,14 @@ def test_a_damaged_trajectory_is_left_out_of_an_export(bank, tmp_path):
 
 
 def spoil_ids(export):
-    (export / "ids.txt").write_text("../../etc\n" * 20)
+    lines = (export / "entries.jsonl").read_text().splitlines()
+    lines[7] = json.dumps(json.loads(lines[7]) | {"trajectory_id": "../../etc"})
+    (export / "entries.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+
+def repeat_an_id(export):
+    lines = (export / "entries.jsonl").read_text().splitlines()
+    (export / "entries.jsonl").write_text("".join(f"{line}\n" for line in [*lines[:-1], lines[0]]))
 
 
 def spoil_vectors(export):
@@ -180,16 +199,18 @@ def spoil_catalogue(export):
 
 
 @pytest.mark.parametrize(
-    "spoil", [spoil_ids, spoil_vectors, spoil_shape, pickled_vectors, newer_version, spoil_catalogue]
+    "spoil", [spoil_ids, repeat_an_id, spoil_vectors, spoil_shape, pickled_vectors, newer_version, spoil_catalogue]
 )
 def test_a_spoilt_export_is_refused(export, tmp_path, spoil):
     spoil(export)
     with pytest.raises((RecordError, StorageError)):
         import_bank(tmp_path / "new", export)
+    with pytest.raises((RecordError, StorageError)):
+        open_bank(export)
     assert not (tmp_path / "new").exists()
 
 
 def test_what_comes_later_can_be_added_to_what_was_imported(export, tmp_path, embedder):
     import_bank(tmp_path / "new", export)
     Bank.open(tmp_path / "new").add([make_stored(99)], embedder)
-    assert Bank.open(tmp_path / "new").stats()["num_trajectories"] == 21
+    assert Bank.open(tmp_path / "new").stats().num_trajectories == 21

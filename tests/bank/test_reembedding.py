@@ -20,7 +20,7 @@ def path(tmp_path):
 def check_all_are_found(path, embedder, num):
     bank = Bank.open(path)
     assert (bank.manifest.embedder, bank.manifest.width) == (embedder.identity, embedder.width)
-    assert (bank.stats()["num_trajectories"], bank.stats()["num_without_vector"]) == (num, 0)
+    assert (bank.stats().num_trajectories, bank.stats().num_without_vector) == (num, 0)
     for name in bank.folder.trajectory_ids():
         instruction = bank.load(name).trajectory.instruction
         assert bank.search(embedder.vector(instruction), None).hits[0].trajectory_id == name
@@ -149,7 +149,7 @@ def test_it_mends_a_damaged_or_missing_table(path, is_table_there):
 def test_it_gives_vectors_to_those_that_have_none(path):
     bank = Bank.open(path)
     bank.vectors.remove(["trajectory-3", "trajectory-4"])
-    assert bank.stats()["num_without_vector"] == 2
+    assert bank.stats().num_without_vector == 2
     assert reembed(path, OLD).num_embedded == 2
     check_all_are_found(path, OLD, 20)
 
@@ -160,7 +160,7 @@ def test_what_cannot_be_read_is_told_and_stays(path):
     assert (report.num_trajectories, report.num_embedded) == (19, 19)
     [failure] = report.failures
     assert failure.name.endswith("trajectory-5")
-    assert Bank.open(path).stats()["num_without_vector"] == 1
+    assert Bank.open(path).stats().num_without_vector == 1
 
 
 def test_deletions_left_unfinished_are_finished(path):

@@ -79,4 +79,4 @@ def test_rows_of_another_guard_get_keys_of_this_one(bank):
     made_again = take_snapshot(bank.vectors, other, "sketch")
     assert content(old).keys() == content(made_again).keys()
     assert set(made_again.columns["guard"].values) == {other.version}
-    np.testing.assert_array_equal(old.keys.task_N, made_again.keys.task_N)
+    np.testing.assert_array_equal(old.candidates.keys.task_N, made_again.candidates.keys.task_N)

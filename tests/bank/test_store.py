@@ -54,8 +54,8 @@ def test_entries_and_stats(bank, embedder):
     first = bank.entries()[0]
     assert (first.task_id, first.num_steps, first.outcome) == ("shop/0", 2, "success")
     stats = bank.stats()
-    assert (stats["num_trajectories"], stats["num_steps"], stats["num_without_vector"]) == (8, 16, 0)
-    assert (stats["embedder"], stats["num_by_outcome"]) == (embedder.identity, {"success": 8})
+    assert (stats.num_trajectories, stats.num_steps, stats.num_without_vector) == (8, 16, 0)
+    assert (stats.embedder, stats.num_by_outcome) == (embedder.identity, {"success": 8})
 
 
 def test_adding_again_changes_nothing_and_embeds_nothing(bank, embedder):
@@ -117,7 +117,7 @@ def test_files_that_were_lost_can_be_added_again(bank, embedder):
     report = bank.add(make_many(8), embedder)
     assert (report.added, len(report.known)) == (("trajectory-3",), 7)
     assert check_trajectory(bank.folder.trajectory("trajectory-3")) == []
-    assert (bank.vectors.num_rows(), bank.stats()["num_without_vector"]) == (8, 0)
+    assert (bank.vectors.num_rows(), bank.stats().num_without_vector) == (8, 0)
     assert bank.add(make_many(8), embedder).added == ()
 
 
@@ -258,7 +258,7 @@ def test_the_catalogue_is_kept_and_reaches_stored_rows(bank, embedder):
         widened = Bank.create(bank.folder.path, embedder, catalogue=["Thingone", "thingtwo"], config=config)
         assert widened.search(vector, query).removed.ids("template") == ("trajectory-50",)
     assert Bank.open(bank.folder.path).search(vector, query).removed.num_removed == 1
-    assert widened.stats()["num_catalogue_names"] == 2
+    assert widened.stats().num_catalogue_names == 2
 
 
 def test_vectors_may_lie_elsewhere(tmp_path, embedder):
@@ -433,7 +433,7 @@ def test_a_damaged_or_missing_table_says_what_to_do(bank, embedder, damage):
 
 def test_lancedb_that_is_not_installed_is_named(bank, monkeypatch):
     monkeypatch.setitem(sys.modules, "lancedb", None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'focusmem\[bank\]'"):
+    with pytest.raises(MissingPackageError, match=r"pip install lancedb"):
         Bank.open(bank.folder.path).entries()
 
 

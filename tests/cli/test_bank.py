@@ -4,12 +4,10 @@ import shutil
 import pytest
 from typer.testing import CliRunner
 
-from banks import make_many, make_stored
+from banks import make_many, make_run, make_stored
 from factories import make_screenshot
 from focusmem.bank import Bank
-from focusmem.bank.embedder import EmbedderConfig
 from focusmem.cli.main import app
-from focusmem.cli.settings import config_from
 from focusmem.errors import UserError
 from focusmem.evidence import Serialiser
 from focusmem.lab.policy.texts import PROMPTS
@@ -61,6 +59,23 @@ def test_adding_says_what_happened(trajectories, tmp_path):
     assert "failed 1" in text
 
 
+def test_of_runs_the_won_episodes_are_added(tmp_path):
+    outcomes = {(0, 1): "success", (0, 2): "failure", (1, 1): "error"}
+    for name in ("one", "two"):
+        make_run(tmp_path / "runs" / name, outcomes, key=name)
+    words = ("add", tmp_path / "bank", tmp_path / "runs" / "one", tmp_path / "runs" / "two", "--embedder", "toy")
+    done = answer(*words)
+    assert (done["num_added"], done["num_known"], done["num_skipped"], done["num_failed"]) == (2, 0, 4, 0)
+    assert "4 skipped: they did not end in success" in focusmem(*words).output
+    assert answer(*words, "--any-outcome")["num_added"] == 2
+    asked = ("search", tmp_path / "bank", "Buy thing", "--embedder", "toy", "--no-guard", "--top", "9")
+    assert len(answer(*asked)["hits"]) == 4
+    won = answer(*asked, "--outcome", "success")
+    assert [hit["trajectory_id"] for hit in won["hits"]] == ["0.1.one", "0.1.two"]
+    assert won["removed"]["num_candidates"] == 2
+    assert "outcomes names 'won'" in refused(*asked, "--outcome", "won")
+
+
 def test_list_and_stats(bank):
     listed = answer("list", bank, "--limit", "2")
     assert (listed["num_trajectories"], len(listed["trajectories"])) == (5, 2)
@@ -95,6 +110,30 @@ def test_out_and_in(bank, tmp_path):
     assert answer("export", bank, tmp_path / "out")["num_exported"] == 5
     assert answer("import", tmp_path / "copy", tmp_path / "out")["num_added"] == 5
     assert answer("list", tmp_path / "copy") == answer("list", bank)
+
+
+def test_an_export_is_read_like_a_bank_and_not_changed(bank, trajectories, tmp_path):
+    export = tmp_path / "out"
+    focusmem("export", bank, export)
+    asked = ("search", "How much is the thingaa?", "--embedder", "toy", "--task-id", "shop/3")
+    assert answer(asked[0], export, *asked[1:]) == answer(asked[0], bank, *asked[1:])
+    assert answer("list", export) == answer("list", bank)
+    ours, theirs = answer("stats", export), answer("stats", bank)
+    assert {**ours, "path": None} == {**theirs, "path": None}
+    assert answer("export", export, tmp_path / "again")["num_exported"] == 5
+    before = sorted(export.rglob("*"))
+    for words in (
+        ("add", export, trajectories, "--embedder", "toy"),
+        ("delete", export, "trajectory-1"),
+        ("reembed", export, "--embedder", "toy"),
+        ("import", export, trajectories, "--embedder", "toy"),
+    ):
+        assert f"focusmem bank import NEW {export}" in refused(*words)
+    assert sorted(export.rglob("*")) == before
+
+
+def test_the_bank_that_ships_has_a_name():
+    assert answer("list", "lab") == answer("list", Weights().bank)
 
 
 def test_deleting_reaches_cached_evidence(bank, tmp_path):
@@ -153,15 +192,15 @@ def test_no_bank_says_how_to_make_one(tmp_path, verb):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("frames=3", "does not set a field"),
-        ("max_length", "does not set a field"),
-        ("max_length=5", "at least 128"),
-        ("max_pixels=abc", "max_pixels=abc"),
-        ("max_key_frames=1.5", "max_key_frames=1.5"),
-        ("max_key_frames=true", "max_key_frames=true"),
-        ("key_instruction=5", "key_instruction=5"),
-        ("key_parts=instruction", "key_parts=instruction"),
-        ('key_parts=["nonsense"]', "nonsense"),
+        ("frames=3", "There is no setting 'frames'"),
+        ("max_length", "is not an assignment"),
+        ("max_length=5", "max_length is 5; it must be at least 128"),
+        ("max_pixels=abc", "max_pixels is 'abc'"),
+        ("max_key_frames=1.5", "max_key_frames is 1.5"),
+        ("max_key_frames=true", "max_key_frames is True"),
+        ("key_instruction=5", "key_instruction is 5"),
+        ("key_parts=instruction", "key_parts is 'instruction'"),
+        ('key_parts=["nonsense"]', "key_parts.0 is 'nonsense'; choose one of 'instruction', 'site' or 'actions'"),
     ],
 )
 def test_bad_settings_are_named(trajectories, tmp_path, setting, message):
@@ -169,11 +208,10 @@ def test_bad_settings_are_named(trajectories, tmp_path, setting, message):
     assert message in refused(*words)
 
 
-def test_settings_of_every_kind_are_taken():
+def test_settings_of_every_kind_are_taken(trajectories, tmp_path):
     given = ["max_key_frames=null", "num_query_frames=2", "key_instruction=Read this", 'key_parts=["site"]']
-    config = config_from(EmbedderConfig, given)
-    assert (config.max_key_frames, config.num_query_frames) == (None, 2)
-    assert (config.key_instruction, config.key_parts) == ("Read this", ("site",))
+    settings = [word for setting in given for word in ("--set", setting)]
+    assert answer("add", tmp_path / "bank", trajectories, "--embedder", "toy", *settings)["num_added"] == 5
 
 
 @pytest.mark.parametrize("device", ["banana", "meta", "cuda:99", "cuda:x", ""])

@@ -1,4 +1,4 @@
-"""The embedder: what turns trajectories and moments of decision into vectors that can be compared.
+"""The embedder turns trajectories and moments of decision into vectors that can be compared.
 
 `Embedder` is the seam. `QwenEmbedder` reads as Qwen3-VL-Embedding does: an instruction as the system's turn, pictures
 and then text as one user's turn, the opening of an answer; the vector is the last hidden state at the last token, at
@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
-from focusmem.errors import ConfigError
 from focusmem.schemas import Prompt, Screenshot, Step, StoredTrajectory, Task, Trajectory, Turn, action_to_json
 from focusmem.schemas.action import AnyAction
+from focusmem.settings import checked_dataclass
 
 if TYPE_CHECKING:
     from focusmem.model.backbone import Backbone
@@ -32,7 +33,7 @@ TextPart = Literal["instruction", "site", "actions"]
 """What a text may be made of, in the order in which the config names them."""
 
 Chooser = Callable[[int, int], list[int]]
-"""Which places to take, when there are so many and so many are wanted."""
+"""Chooses places, given how many there are and how many are wanted."""
 
 _SLACK_TOKENS = 4
 _LAYOUT_VERSION = 1  # raised when the same trajectory would be read in another way
@@ -41,20 +42,20 @@ _NOTHING = "NULL"  # what the published embedder reads where there is nothing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """What a query is made from: the task, what is and was on the screen, what has been done."""
+    """What a query is made from: the task, the present and earlier screenshots, and the actions so far."""
 
     instruction: str = ""
     site: str = ""
     screenshots: tuple[Screenshot, ...] = ()
-    """The present one last."""
+    """In order; the present one is the last."""
     actions: tuple[AnyAction, ...] = ()
-    """The latest last."""
+    """In order; the latest is the last."""
 
     @classmethod
     def of(
         cls, record: Task | Trajectory, steps: Sequence[Step], screenshots: Mapping[str, Screenshot], now: Screenshot
     ) -> Self:
-        """After these steps of a task: what is asked for, the present view and the one before it."""
+        """The moment after these steps of a task, with the present screenshot and the one before it."""
         before = [screenshots[step.screenshot.sha256] for step in steps[-1:]]
         actions = tuple(step.action for step in steps if step.action is not None)
         return cls(instruction=record.instruction, site=record.site, screenshots=(*before, now), actions=actions)
@@ -72,13 +73,13 @@ class Identified(Protocol):
 
 class Embedder(Identified, Protocol):
     def embed_queries(self, moments: Sequence[Moment]) -> Vectors:
-        """One row of length one for each."""
+        """One row for each, of length one."""
 
     def embed_trajectories(self, items: Sequence[StoredTrajectory]) -> Vectors:
-        """One row of length one for each."""
+        """One row for each, of length one."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@checked_dataclass(frozen=True, kw_only=True)
 class EmbedderConfig:
     key_instruction: str = "Represent this record of a task that was carried out on a web site."
     """What the embedder is told before it reads a trajectory. The paper does not say."""
@@ -88,32 +89,18 @@ class EmbedderConfig:
     """What the text of a trajectory is made of."""
     query_parts: tuple[TextPart, ...] = ("instruction", "site")
     """What the text of a moment is made of."""
-    max_key_frames: int | None = None
+    max_key_frames: Annotated[int, Field(ge=0, strict=True)] | None = None
     """At most so many screenshots of a trajectory, evenly chosen; None: as many as fit."""
-    num_query_frames: int = 1
+    num_query_frames: Annotated[int, Field(ge=0, strict=True)] = 1
     """The latest screenshots of a moment."""
-    max_length: int = 8_192
+    max_length: Annotated[int, Field(ge=128, strict=True)] = 8_192
     """Tokens of one input; frames are left out, and then text is cut, until it fits."""
-    max_batch_tokens: int = 16_384
+    max_batch_tokens: Annotated[int, Field(ge=1, strict=True)] = 16_384
     """Inputs that run together hold at most so many tokens, padding included."""
-    min_pixels: int = 4_096
+    min_pixels: Annotated[int, Field(ge=1, strict=True)] = 4_096
     """Smaller screenshots are enlarged to this area, as the published embedder does."""
-    max_pixels: int = 1_843_200
+    max_pixels: Annotated[int, Field(ge=1, strict=True)] = 1_843_200
     """Larger ones are shrunk to it."""
-
-    def __post_init__(self) -> None:
-        for name in ("key_parts", "query_parts"):
-            unknown = set(getattr(self, name)) - set(get_args(TextPart))
-            if unknown:
-                known = ", ".join(get_args(TextPart))
-                raise ConfigError(f"EmbedderConfig.{name} names {sorted(unknown)}; choose among {known}.")
-        if self.max_length < 128:
-            raise ConfigError(f"EmbedderConfig.max_length is {self.max_length}; at least 128 tokens are needed.")
-        if self.max_batch_tokens < 1:
-            raise ConfigError(f"EmbedderConfig.max_batch_tokens is {self.max_batch_tokens}; it must be at least 1.")
-        for name in ("max_key_frames", "num_query_frames"):
-            if (getattr(self, name) or 0) < 0:
-                raise ConfigError(f"EmbedderConfig.{name} is {getattr(self, name)}; it cannot be negative.")
 
 
 @dataclass
@@ -122,7 +109,7 @@ class EmbedderCounts:
 
     num_inputs: int = 0
     num_frames: int = 0
-    """Screenshots there were to read."""
+    """Screenshots of the inputs."""
     num_frames_used: int = 0
     num_texts_cut: int = 0
 
@@ -133,7 +120,7 @@ class QwenEmbedder:
     def __init__(
         self, backbone: "Backbone", config: EmbedderConfig | None = None, *, weights_name: str | None = None
     ) -> None:
-        """`weights_name` names the weights where they were worked out from others: sums differ in their last digits
+        """`weights_name` names weights that were computed from others: sums differ in their last digits
         from machine to machine, and the same embedder should have the same identity on all of them.
         """
         from focusmem.model.backbone import Backbone
@@ -141,7 +128,7 @@ class QwenEmbedder:
         self.config = config or EmbedderConfig()
         self._weights_name = weights_name
         images = replace(backbone.images, min_pixels=self.config.min_pixels, max_pixels=self.config.max_pixels)
-        # The same weights, looking at pictures in the embedder's own size; it has no use for a picture twice.
+        # The same weights with the embedder's own picture sizes. No picture is embedded twice, so none is kept.
         self.backbone = Backbone(
             backbone.model, backbone.chat.tokenizer, images, name=backbone.name, picture_memory_bytes=0
         )
@@ -165,7 +152,7 @@ class QwenEmbedder:
 
     @cached_property
     def identity(self) -> str:
-        """Weights, and how a trajectory is read; how a query is read may be changed at any time."""
+        """Made of the weights and of the settings for trajectories. Settings for queries may change at any time."""
         found = self.backbone.identity()
         names = ("key_instruction", "key_parts", "max_key_frames", "max_length")
         settings = {name: value for name, value in asdict(self.config).items() if name in names}
@@ -209,7 +196,7 @@ class QwenEmbedder:
     def _fit(
         self, instruction: str, text: str, sizes: Sequence[tuple[int, int]], most: int, choose: Chooser
     ) -> tuple[str, list[int]]:
-        """The text and the places of the frames that together fit, with as many frames as do."""
+        """The text and the places of as many frames as fit together."""
         chat = self.backbone.chat
         costs = [rows * columns + 2 for rows, columns in (chat.token_grid(*size) for size in sizes)]
         reserved = min((costs[place] for place in choose(len(sizes), 1)), default=0) if most else 0
@@ -225,7 +212,7 @@ class QwenEmbedder:
 
     def _cut(self, instruction: str, text: str, room: int) -> str:
         """The longest beginning of the text that fits."""
-        room = max(room, self.config.max_length // 2)  # a frame may be larger than all; then the text goes before it
+        room = max(room, self.config.max_length // 2)  # if a frame alone is too large, the text has priority
         if self._length(instruction, text) <= room:
             return text
         # By characters, not by tokens: a token may be a part of a character.
@@ -234,7 +221,7 @@ class QwenEmbedder:
         return text[: max(0, num - 1)]
 
     def _length(self, instruction: str, text: str) -> int:
-        # Between frames the same text may fall into a few more tokens.
+        # Between frames the same text may split into a few more tokens.
         return len(self.backbone.tokenise(_prompt(instruction, text, [])).ids) + _SLACK_TOKENS
 
     def _embed(self, prompts: Sequence[Prompt]) -> Vectors:
@@ -255,7 +242,7 @@ class QwenEmbedder:
 
 
 def evenly_chosen(total: int, num: int) -> list[int]:
-    """So many of so many places, the first and the last among them; one alone is the last."""
+    """Evenly spaced places with the first and the last among them; a single one is the last."""
     if num <= 1:
         return [total - 1] if num and total else []
     return [round(place * (total - 1) / (num - 1)) for place in range(num)]
@@ -287,7 +274,7 @@ def _text(parts: Sequence[TextPart], *, instruction: str, site: str, actions: Se
 
 
 def _groups(rows: Sequence["TokenRow"], max_tokens: int) -> Iterator[list[int]]:
-    """Places of rows that run together: of similar length, so that little is padding."""
+    """Places of rows that run together. They are of similar length, so that little is padding."""
     waiting = sorted(range(len(rows)), key=lambda place: len(rows[place].ids))
     while waiting:
         num = max(1, max_tokens // len(rows[waiting[-1]].ids))

@@ -1,6 +1,6 @@
-"""Many trajectories through an embedder, when some of them may be bad."""
+"""Embeds many trajectories, of which some may be damaged."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,25 +20,29 @@ ItemT = TypeVar("ItemT")
 
 
 def in_batches(items: Sequence[ItemT]) -> list[Sequence[ItemT]]:
-    """As many as are read and written together: their screenshots are in memory at the same time."""
+    """Groups that are read and written together. The screenshots of a group are in memory at the same time."""
     return [items[start : start + _BATCH_SIZE] for start in range(0, len(items), _BATCH_SIZE)]
 
 
-def load_each(folders: Iterable[Path]) -> tuple[list[StoredTrajectory], tuple[Failure, ...]]:
-    """Those that can be read, and the others."""
+def load_each(
+    folders: Iterable[Path], load: Callable[[Path], StoredTrajectory | None] = load_trajectory
+) -> tuple[list[StoredTrajectory], tuple[Failure, ...]]:
+    """The trajectories that can be read, and the failures. Folders for which `load` returns None are left out."""
     items, failures = [], []
     for folder in folders:
         try:
-            items.append(load_trajectory(folder))
+            stored = load(folder)
         except UserError as error:
             failures.append(Failure(str(folder), str(error)))
+        else:
+            items += [] if stored is None else [stored]
     return items, tuple(failures)
 
 
 def embed_each(
     items: Sequence[StoredTrajectory], embedder: Embedder
 ) -> tuple[list[StoredTrajectory], Vectors, tuple[Failure, ...]]:
-    """Those that can be embedded, their vectors, and the others; after a failure each is tried alone."""
+    """The items that were embedded, their vectors, and the failures. After a failure each item is tried alone."""
     nothing = np.empty((0, embedder.width), dtype=np.float32)
     if not items:
         return [], nothing, ()
@@ -56,7 +60,7 @@ def embed_each(
 
 
 def are_unit(vectors_ND: Vectors) -> npt.NDArray[np.bool_]:
-    """Which vectors have length one; none does whose length is not a number."""
+    """Which vectors have length one. A vector with a value that is not finite does not."""
     with np.errstate(over="ignore", invalid="ignore"):
         found_N: npt.NDArray[np.bool_] = np.abs(np.linalg.norm(vectors_ND, axis=1) - 1) <= _UNIT_TOLERANCE
     return found_N

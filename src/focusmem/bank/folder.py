@@ -4,7 +4,7 @@
 <bank>/trajectories/<id>/     as `schemas/trajectory_folder.py` writes them
 <bank>/vectors/               the LanceDB table, unless bank.json names another place
 <bank>/catalogue.txt          names that the leakage guard makes slots of, one in a line
-<bank>/journal/               what a writer was doing when it died
+<bank>/journal/               the unfinished work of a writer that was killed
 """
 
 import contextlib
@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-import filelock
 from pydantic import Field
 
 from focusmem.errors import RecordError, StorageError
@@ -21,7 +20,8 @@ from focusmem.schemas import StoredTrajectory, load_trajectory
 from focusmem.schemas.record import MAX_DOCUMENT_BYTES, NonEmptyText, Record, dump_record, parse_record
 
 MAX_WIDTH = 65_536
-_MANIFEST = "bank.json"
+BANK_FILE = "bank.json"
+EXPORT_FILE = "export.json"
 _TRAJECTORIES = "trajectories"
 _CATALOGUE = "catalogue.txt"
 _OWN_VECTORS = "vectors"
@@ -47,41 +47,49 @@ class BankFolder:
 
     # The manifest
 
+    def check_not_export(self) -> None:
+        if (self.path / EXPORT_FILE).exists() and not self.has_manifest():
+            raise StorageError(
+                f"{self.path} is an export, which can be searched but not changed. Make a bank of it with: "
+                f"focusmem bank import NEW {self.path}"
+            )
+
     def has_manifest(self) -> bool:
-        return (self.path / _MANIFEST).exists()
+        return (self.path / BANK_FILE).exists()
 
     def manifest(self) -> Manifest:
-        path = self.path / _MANIFEST
+        path = self.path / BANK_FILE
         if not path.exists():
+            self.check_not_export()
             raise StorageError(
-                f"There is no bank at {self.path}: it has no {_MANIFEST}. Make one with: "
+                f"There is no bank at {self.path}: it has no {BANK_FILE}. Make one with: "
                 f"focusmem bank add {self.path} TRAJECTORIES --embedder FOLDER"
             )
         return parse_record(Manifest, read_plain_file(path, MAX_DOCUMENT_BYTES), str(path))
 
     def write_manifest(self, manifest: Manifest) -> None:
-        write_whole(self.path / _MANIFEST, dump_record(manifest))
+        write_whole(self.path / BANK_FILE, dump_record(manifest))
 
     def manifest_state(self) -> tuple[int, int, int]:
-        """Another one whenever the manifest has been written."""
+        """Changes whenever the manifest is written."""
         try:
-            found = (self.path / _MANIFEST).stat()
+            found = (self.path / BANK_FILE).stat()
         except OSError as error:
-            raise StorageError(f"The bank at {self.path} has lost its {_MANIFEST}: {error.strerror}.") from error
+            raise StorageError(f"The bank at {self.path} has lost its {BANK_FILE}: {error.strerror}.") from error
         return found.st_mtime_ns, found.st_ino, found.st_size
 
     def place_of_vectors(self, manifest: Manifest) -> str:
-        """What is neither an address nor begins at the root lies in the bank."""
+        """The table's address or folder; a relative folder lies in the bank."""
         return manifest.vectors if _is_address(manifest.vectors) else str(self.path / manifest.vectors)
 
     def has_vectors_at(self, manifest: Manifest, given: str) -> bool:
-        """Whether a user who gives this place means where they are."""
+        """Whether a place that a user gives is the one where the vectors are."""
         return given == manifest.vectors or given_place(given) == given_place(self.place_of_vectors(manifest))
 
     # Trajectories
 
     def trajectory(self, trajectory_id: str) -> Path:
-        """Its folder. Only names that cannot lead elsewhere are accepted."""
+        """Its folder. Ids that cannot be a folder's name are refused."""
         if not is_safe_name(trajectory_id):
             raise RecordError(f"{trajectory_id!r} cannot be the id of a trajectory: it is not usable as a file name.")
         return self.path / _TRAJECTORIES / trajectory_id
@@ -105,7 +113,7 @@ class BankFolder:
             raise StorageError(f"Could not look into {self.path / _TRAJECTORIES}: {error.strerror}.") from error
 
     def remove_remains(self) -> None:
-        """What a writer that died left under hidden names. Only for those who hold the lock."""
+        """Remove the hidden folders that a killed writer left. The caller must hold the lock."""
         with contextlib.suppress(FileNotFoundError):
             for path in (self.path / _TRAJECTORIES).iterdir():
                 if path.name.startswith("."):
@@ -131,7 +139,9 @@ class BankFolder:
 
     @contextlib.contextmanager
     def locked(self, timeout_s: float = _LOCK_TIMEOUT_S) -> Iterator[None]:
-        """One writer at a time, of all processes that share the folder. A writer that dies lets go."""
+        """Lets one writer in at a time, of all processes that share the folder. The lock of a killed writer is free."""
+        import filelock  # only writers need it
+
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = filelock.FileLock(self.path / ".lock")
@@ -149,7 +159,7 @@ class BankFolder:
 
 
 def given_place(vectors: str) -> str:
-    """A place for vectors as a user gives it: what is no address is a folder, seen from where the user is."""
+    """A place for vectors as a user gives it: an address, or a folder relative to the working directory."""
     return vectors if _is_address(vectors) else str(Path(vectors).absolute())
 
 

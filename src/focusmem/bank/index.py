@@ -1,4 +1,4 @@
-"""The best rows for a query: by looking at every vector, or at every sketch and then at the best vectors.
+"""Finds the best rows for a query: exactly by every vector, or roughly by sketches and then by the best vectors.
 
 N rows, D width, W words of a sketch.
 """
@@ -17,7 +17,7 @@ from focusmem.bank.sketches import Vectors, Words, count_differences, sketch
 Rows = npt.NDArray[np.intp]
 
 _FAR = np.iinfo(np.uint16).max
-_ROWS_AT_ONCE = 32_768  # so many words and their differences stay in the processor's cache
+_ROWS_AT_ONCE = 32_768  # so that words and differences fit in the processor's cache
 
 
 class Index(Protocol):
@@ -45,13 +45,13 @@ class ExactIndex:
 class SketchIndex:
     """Sketches in memory, vectors wherever `fetch` finds them.
 
-    A few words of every sketch choose candidates, all words choose among these, the vectors decide.
+    A few words of every sketch choose candidates, all words choose finalists among them, and the vectors rank those.
     """
 
     first_VN: Sequence[Words]
-    """The words that every search reads, each by itself, so that they are read in long runs."""
+    """The words of all sketches that every search reads; each word is one array, so that it is read in sequence."""
     rest_NW: Words
-    """The others."""
+    """The other words."""
     fetch: Callable[[Rows], Vectors]
     executor: Executor
     num_threads: int
@@ -68,7 +68,7 @@ class SketchIndex:
         rows = _lowest(differences_N, min(self.num_candidates, num_allowed))
         differences = differences_N[rows] + count_differences(self.rest_NW[rows], rest_W)
         rows = rows[_lowest(differences, min(max(num, self.num_finalists), len(rows)))]
-        # Not a matrix product: its threads would wait for those that still tidy up after reading.
+        # Not a matrix product: its threads would wait for the threads that read the vectors.
         scores = np.einsum("nd,d->n", self.fetch(rows), query_D)
         order = _highest(scores, min(num, len(rows)))
         return rows[order], scores[order]
@@ -84,7 +84,7 @@ class SketchIndex:
                     differences_N[low:high] += np.bitwise_count(words_N[low:high] ^ word)
 
         borders = [num * part // self.num_threads for part in range(self.num_threads + 1)]
-        list(self.executor.map(scan, borders[:-1], borders[1:]))  # numpy lets go of the interpreter while it counts
+        list(self.executor.map(scan, borders[:-1], borders[1:]))  # numpy releases the interpreter lock while it counts
         return differences_N
 
 
@@ -98,7 +98,7 @@ def _highest(scores_N: Vectors, num: int) -> Rows:
 
 
 def _lowest(differences_N: npt.NDArray[np.uint16], num: int) -> Rows:
-    """Rows of the `num` lowest differences, in no order. A sample says where about the limit lies."""
+    """Rows of the `num` lowest differences, in no order. The limit is estimated from a sample."""
     total = len(differences_N)
     if num >= total:
         return np.arange(total)

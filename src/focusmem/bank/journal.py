@@ -1,4 +1,4 @@
-"""What a writer is about to do, written down first: a writer that dies leaves a note, and the next one finishes it."""
+"""Notes of what a writer is about to do: the next writer finishes the work of one that was killed."""
 
 import json
 import logging
@@ -57,7 +57,7 @@ class Journal:
                 return Note(path, to_add=rows_from_bytes(path.read_bytes()))
             return Note(path, to_delete=tuple(filter(is_safe_name, json.loads(path.read_bytes()))))
         except (OSError, ValueError, TypeError) as error:
-            # Notes are written whole, so this one was damaged later; its user can ask again for what it says.
+            # Notes are written whole, so this one was damaged later. Its work can be asked for again.
             _log.warning("the note %s cannot be read and is dropped: %s", path, error)
             self.cross_out(path)
             return None

@@ -1,6 +1,6 @@
-"""The leakage guard: nothing that could give a task away may help with it.
+"""The leakage guard keeps trajectories that could give a task away from being used for it.
 
-Three keys tell that two tasks are the same for this purpose: the task identifier, the annotated instance, and the
+Two tasks count as the same if they share one of three keys: the task identifier, the annotated instance, and the
 instruction with its particulars replaced by slots. The guard is used when training data are chosen, against bank and
 evaluation tasks (`LeakageGuard.screen`), and at each retrieval, against the current query (`KeyColumns.matches`).
 """
@@ -27,14 +27,14 @@ _NO_KEY = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """The task at hand, as far as it is known; what is left out removes nothing."""
+    """What is known of the current task. A field without a value removes nothing."""
 
     task_id: str | None = None
     instruction: str | None = None
     instance: str | None = None
-    """The concrete thing the task is about."""
+    """The concrete thing that the task is about."""
     template: str | None = None
-    """The annotated wording with its slots; without one it is made from the instruction."""
+    """The annotated wording with its slots; if there is none, it is made from the instruction."""
 
     @classmethod
     def of(cls, record: Task | Trajectory) -> Self:
@@ -48,14 +48,14 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of one task as numbers that are equal where the keys are; zero where there is none."""
+    """The keys of one task, as numbers; zero stands for a missing key."""
 
     task: int
     instance: int
     template: int
     """The annotated one."""
     wording: int
-    """The one made from the instruction: for tasks of which either has no annotation."""
+    """Made from the instruction; it is compared if one of two tasks has no annotated template."""
 
 
 @dataclass(frozen=True)
@@ -86,18 +86,25 @@ class KeyColumns:
 
 
 class Removal:
-    """What the guard took out, and by which key; one candidate may have been taken out by several."""
+    """What the guard removed, and by which key. One candidate may match several keys."""
 
-    def __init__(self, names: Sequence[str] | npt.NDArray[np.object_], matches: Mapping[LeakageKey, Flags]) -> None:
-        """`names` are those of all candidates, `matches` says for each key which of them it hit."""
+    def __init__(
+        self,
+        names: Sequence[str] | npt.NDArray[np.object_],
+        matches: Mapping[LeakageKey, Flags],
+        num_candidates: int | None = None,
+    ) -> None:
+        """`matches` says for each key which of `names` share it. `num_candidates` is given if not all of them were
+        candidates.
+        """
         self._names = names
         self._rows = {key: np.flatnonzero(matches[key]) for key in LEAKAGE_KEYS}
-        self.num_candidates = len(names)
+        self.num_candidates = len(names) if num_candidates is None else num_candidates
         self.num_by_key: dict[LeakageKey, int] = {key: len(rows) for key, rows in self._rows.items()}
         self.num_removed = int(np.count_nonzero(_any_of(matches)))
 
     def ids(self, key: LeakageKey) -> tuple[str, ...]:
-        """Whom one key took out, in the order of the candidates."""
+        """The candidates that one key removed, in their order."""
         return tuple(str(self._names[int(row)]) for row in self._rows[key])
 
     def __str__(self) -> str:
@@ -145,7 +152,7 @@ class LeakageGuard:
 
 
 def allowed(matches: Mapping[LeakageKey, Flags]) -> Flags:
-    """Which rows no key has hit."""
+    """Which rows share no key."""
     return ~_any_of(matches)
 
 
@@ -178,7 +185,7 @@ def _any_of(matches: Mapping[LeakageKey, Flags]) -> Flags:
 
 
 def _number(text: str | None) -> int:
-    """64 bits of a digest: enough that two keys of the largest bank do not meet by chance."""
+    """64 bits of a digest, so that two keys of even a large bank are never equal by chance."""
     if text is None or not text.strip():
         return _NO_KEY
     digest = hashlib.blake2b(text.strip().encode(errors="surrogatepass"), digest_size=8).digest()

@@ -1,7 +1,7 @@
-"""Vectors made again: with another embedder, or because the table is damaged or lacks some.
+"""Makes the vectors of a bank again: with another embedder, or because the table is damaged or incomplete.
 
-The new table grows beside the old one, so that the bank stays in use; the manifest switches in one step at the end.
-Work that was stopped goes on where it was: what the new table holds already is not embedded again.
+The new table is filled beside the old one, so that the bank stays in use. At the end the manifest switches in one step.
+Work that was stopped is resumed: trajectories in the new table are not embedded again.
 """
 
 from collections.abc import Collection
@@ -22,7 +22,7 @@ def reembed(
 ) -> Reembedded:
     """Give every trajectory of a bank a vector of this embedder. Open the bank again afterwards.
 
-    With `is_fresh` vectors of the same embedder are made again as well; the old ones stay in use until all are done.
+    With `is_fresh`, vectors of the same embedder are made again as well. The old ones stay in use until all are done.
     """
     bank = Bank.open(path)
     table = _table_to_fill(bank, embedder, is_fresh=is_fresh)
@@ -34,19 +34,19 @@ def reembed(
             num_embedded += _fill(bank, table, missing, embedder, failures, line)
             continue
         with bank.folder.locked():
-            if _missing(bank, table, failures):  # somebody has added some; they go in first
+            if _missing(bank, table, failures):  # another process has added some; they come first
                 continue
             num_rows = _switch(bank, table, embedder)
             return Reembedded(num_rows, num_embedded, tuple(failures.values()))
 
 
 def _table_to_fill(bank: Bank, embedder: Embedder, *, is_fresh: bool) -> VectorTable:
-    """The embedder's table as far as it has come; one that cannot be read to its end is begun again."""
+    """The embedder's table, which may be partly filled. A damaged one is begun again."""
     name, label = table_name(embedder.identity), str(bank.folder.path)
     with bank.folder.locked():
         there = table_names(bank.place, label)
         is_own = name in there and embedder.identity == bank.manifest.embedder
-        if is_fresh and is_own and _is_readable(bank, name):  # in use: the new one grows beside it, too
+        if is_fresh and is_own and _is_readable(bank, name):  # it is in use, so the new one is filled beside it
             name, is_fresh = name + _FRESH, False
         if name in there and (is_fresh or not _is_readable(bank, name)):
             drop_table(bank.place, name, label)
@@ -77,7 +77,7 @@ def _fill(
     failures: dict[str, Failure],
     line: Progress | None,
 ) -> int:
-    """Embed some trajectories and store their vectors; returns how many that were."""
+    """Embed some trajectories and store their vectors; returns their number."""
     num_embedded = 0
     if line is not None:
         line.total = line.num_done + len(ids)
@@ -86,7 +86,7 @@ def _fill(
         items, vectors_ND, refused = embed_each(items, embedder)
         failed = {Path(failure.name).name: failure for failure in (*unreadable, *refused)}
         with bank.folder.locked():
-            # Deleted meanwhile means deleted: its vector must not come back.
+            # A trajectory that was deleted meanwhile must not get its vector back.
             is_there = [bank.folder.trajectory(item.trajectory.trajectory_id).exists() for item in items]
             kept = [item.trajectory for item, is_kept in zip(items, is_there, strict=True) if is_kept]
             if kept:
@@ -100,7 +100,7 @@ def _fill(
 
 
 def _switch(bank: Bank, table: VectorTable, embedder: Embedder) -> int:
-    """From here on the bank's vectors are those of `table`; returns how many. Only for those who hold the lock."""
+    """Make `table` the bank's vectors; returns its number of rows. The caller must hold the lock."""
     on_disk = set(bank.folder.trajectory_ids())
     table.remove([name for name in table.contents() if name not in on_disk])
     num_rows, own = table.num_rows(), table_name(embedder.identity)

@@ -1,6 +1,15 @@
-"""What the bank tells about what it did."""
+"""What a bank reports about its trajectories and about what was done to it."""
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Annotated, Self
+
+from pydantic import Field
+
+from focusmem.bank.leakage import Query
+from focusmem.schemas import Outcome, Trajectory
+from focusmem.schemas.record import Identifier, NonEmptyText, Record, Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -8,7 +17,7 @@ class Failure:
     """A trajectory that was left out, and why."""
 
     name: str
-    """Its id, or its folder where the id could not be read."""
+    """Its id, or its folder if the id could not be read."""
     reason: str
 
 
@@ -16,11 +25,18 @@ class Failure:
 class Added:
     added: tuple[str, ...] = ()
     known: tuple[str, ...] = ()
-    """Were in the bank already, with the same content."""
+    """In the bank already, with the same content."""
     failures: tuple[Failure, ...] = ()
+    num_skipped: int = 0
+    """Left out because of their outcome."""
 
     def __add__(self, other: "Added") -> "Added":
-        return Added(self.added + other.added, self.known + other.known, self.failures + other.failures)
+        return Added(
+            self.added + other.added,
+            self.known + other.known,
+            self.failures + other.failures,
+            self.num_skipped + other.num_skipped,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +49,7 @@ class Deleted:
 @dataclass(frozen=True, slots=True)
 class Reembedded:
     num_trajectories: int
-    """With a vector, when it was done."""
+    """Trajectories with a vector at the end."""
     num_embedded: int
     """In this call; the others had a vector of this embedder already."""
     failures: tuple[Failure, ...]
@@ -46,14 +62,82 @@ class Exported:
     failures: tuple[Failure, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What a list shows of a trajectory."""
+class Entry(Record):
+    """What a bank knows of a trajectory without opening its folder."""
 
-    trajectory_id: str
-    task_id: str
-    instruction: str
-    site: str
-    outcome: str
-    source: str
+    trajectory_id: Identifier
+    task_id: NonEmptyText
+    instruction: NonEmptyText
+    site: Text
+    outcome: Outcome
+    source: NonEmptyText
+    num_steps: Annotated[int, Field(ge=1)]
+    instance: Text | None = None
+    template: Text | None = None
+
+    @classmethod
+    def of(cls, trajectory: Trajectory) -> Self:
+        return cls(
+            trajectory_id=trajectory.trajectory_id,
+            task_id=trajectory.task_id,
+            instruction=trajectory.instruction,
+            site=trajectory.site,
+            outcome=trajectory.outcome,
+            source=trajectory.source,
+            num_steps=len(trajectory.steps),
+            instance=trajectory.annotations.instance,
+            template=trajectory.annotations.template,
+        )
+
+    @property
+    def query(self) -> Query:
+        """What the leakage guard compares of it."""
+        return Query(task_id=self.task_id, instruction=self.instruction, instance=self.instance, template=self.template)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """How much is in a bank, from where, and whose vectors it holds."""
+
+    path: str
+    embedder: str
+    width: int
+    num_trajectories: int
     num_steps: int
+    num_without_vector: int
+    is_exact: bool
+    """Whether searches compare the query with every vector."""
+    num_catalogue_names: int
+    num_by_site: dict[str, int]
+    num_by_outcome: dict[str, int]
+    num_by_source: dict[str, int]
+
+    @classmethod
+    def of(
+        cls,
+        entries: Sequence[Entry],
+        *,
+        path: str,
+        embedder: str,
+        width: int,
+        num_without_vector: int = 0,
+        is_exact: bool = True,
+        num_catalogue_names: int,
+    ) -> Self:
+        return cls(
+            path=path,
+            embedder=embedder,
+            width=width,
+            num_trajectories=len(entries),
+            num_steps=sum(entry.num_steps for entry in entries),
+            num_without_vector=num_without_vector,
+            is_exact=is_exact,
+            num_catalogue_names=num_catalogue_names,
+            num_by_site=_counts(entry.site for entry in entries),
+            num_by_outcome=_counts(entry.outcome for entry in entries),
+            num_by_source=_counts(entry.source for entry in entries),
+        )
+
+
+def _counts(values: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(values).most_common())

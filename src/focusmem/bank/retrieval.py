@@ -1,47 +1,47 @@
-"""From a query to hits: the leakage guard first, then the nearest of what remains. N rows, D width."""
+"""From a query to hits: the leakage guard removes trajectories, and the nearest of the others are found.
+
+N rows, D width.
+"""
 
 import threading
 import time
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
+from focusmem.bank.candidates import Candidates
 from focusmem.bank.index import ExactIndex, Index, SketchIndex
-from focusmem.bank.leakage import LEAKAGE_KEYS, KeyColumns, Keys, LeakageGuard, Query, Removal, allowed
+from focusmem.bank.leakage import LEAKAGE_KEYS, Keys, LeakageGuard, Query, Removal, allowed
 from focusmem.bank.sketches import Vectors
 from focusmem.bank.snapshot import Snapshot, take_snapshot
 from focusmem.bank.vectors import VectorTable, read_settled
 from focusmem.errors import ConfigError
 from focusmem.schemas import Hit
+from focusmem.settings import checked_dataclass
 
 
-@dataclass(frozen=True, kw_only=True)
+@checked_dataclass(frozen=True, kw_only=True)
 class RetrievalConfig:
-    max_exact_bytes: int = 512 * 2**20
-    """Up to so many bytes of vectors are held in memory and searched exactly; larger banks through sketches."""
-    num_candidates: int = 20_000
+    max_exact_bytes: NonNegativeInt = 512 * 2**20
+    """Up to this size, all vectors are held in memory and searched exactly. Larger banks are searched by sketches."""
+    num_candidates: PositiveInt = 20_000
     """How many rows of a large bank the first words of all sketches choose."""
-    num_finalists: int = 512
+    num_finalists: PositiveInt = 512
     """How many of them whole sketches choose; the vectors of these are read from the table."""
-    num_threads: int = 2
-    """For the scan of a large bank; numpy's own threads are not affected."""
-    refresh_s: float = 0.0
-    """Whether the bank has changed is asked at most this often. On a local disk asking takes a quarter of a
-    millisecond."""
-
-    def __post_init__(self) -> None:
-        for name in ("num_candidates", "num_finalists", "num_threads"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"RetrievalConfig.{name} is {getattr(self, name)}; it must be at least 1.")
-        for name in ("max_exact_bytes", "refresh_s"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"RetrievalConfig.{name} is {getattr(self, name)}; it cannot be negative.")
+    num_threads: PositiveInt = 2
+    """Threads for the scan of a large bank; numpy's own threads are not affected."""
+    refresh_s: NonNegativeFloat = 0.0
+    """A search asks at most this often whether the bank has changed. On a local disk, asking takes a quarter of a
+    millisecond.
+    """
 
     def is_exact(self, num_vectors: int, width: int) -> bool:
-        """Whether so many vectors are searched one by one."""
+        """Whether a bank of this size is searched exactly."""
         return num_vectors * width * np.dtype(np.float32).itemsize <= self.max_exact_bytes
 
 
@@ -56,18 +56,39 @@ class Hits:
 
 
 def search_index(
-    index: Index, ids_N: npt.NDArray[np.object_], columns: KeyColumns, vector_D: Vectors, keys: Keys | None, top: int
+    index: Index,
+    candidates: Candidates,
+    vector_D: Vectors,
+    keys: Keys | None,
+    top: int,
+    outcomes: Collection[str] | None = None,
 ) -> Hits:
-    """The nearest rows that share no key with the query; all rows are candidates where `keys` is None."""
+    """The nearest candidates that ended in one of `outcomes` and share no key with the query; None allows all."""
     query_D = _unit(vector_D)
-    none_N = np.zeros(len(ids_N), dtype=np.bool_)
-    matches = dict.fromkeys(LEAKAGE_KEYS, none_N) if keys is None else columns.matches(keys)
-    rows, scores = index.best(query_D, allowed(matches), top)
+    none_N = np.zeros(len(candidates.ids_N), dtype=np.bool_)
+    matches = dict.fromkeys(LEAKAGE_KEYS, none_N) if keys is None else candidates.keys.matches(keys)
+    is_allowed_N, num_candidates = allowed(matches), len(none_N)
+    if outcomes is not None:
+        ended_so_N = candidates.ended_so(outcomes)
+        matches = {key: flags_N & ended_so_N for key, flags_N in matches.items()}
+        is_allowed_N, num_candidates = is_allowed_N & ended_so_N, int(np.count_nonzero(ended_so_N))
+    rows, scores = index.best(query_D, is_allowed_N, top)
     hits = [
-        Hit(trajectory_id=str(ids_N[row]), score=float(score), rank=rank)
+        Hit(trajectory_id=str(candidates.ids_N[row]), score=float(score), rank=rank)
         for rank, (row, score) in enumerate(zip(rows, scores, strict=True))
     ]
-    return Hits(tuple(hits), Removal(ids_N, matches), index.is_exact)
+    return Hits(tuple(hits), Removal(candidates.ids_N, matches, num_candidates), index.is_exact)
+
+
+def check_top(top: int) -> None:
+    if top < 1:
+        raise ConfigError(f"top is {top}; ask for at least 1 hit.")
+
+
+def check_width(vector_D: Vectors, width: int) -> None:
+    if vector_D.shape != (width,):
+        shape = "x".join(map(str, vector_D.shape))
+        raise ConfigError(f"The query is {shape} numbers wide, but the bank's vectors are {width} wide.")
 
 
 @dataclass(frozen=True)
@@ -80,7 +101,7 @@ class _Version:
 
 
 class Retriever:
-    """Searches a table; what it holds in memory follows the table as other processes change it."""
+    """Searches a table from memory, and follows the changes that other processes make to it."""
 
     def __init__(self, table: VectorTable, guard: LeakageGuard, config: RetrievalConfig) -> None:
         self.table, self.guard, self.config = table, guard, config
@@ -89,21 +110,19 @@ class Retriever:
         self._lock = threading.Lock()
         self._executor = ThreadPoolExecutor(config.num_threads, thread_name_prefix="focusmem-bank")
 
-    def search(self, vector_D: Vectors, query: Query | None, top: int) -> Hits:
-        if vector_D.shape != (self.table.width,):
-            found = "x".join(map(str, vector_D.shape))
-            raise ConfigError(f"The query is {found} numbers wide, but the bank's vectors are {self.table.width} wide.")
+    def search(self, vector_D: Vectors, query: Query | None, top: int, outcomes: Collection[str] | None = None) -> Hits:
+        check_width(vector_D, self.table.width)
         keys = None if query is None else self.guard.keys(query)
-        return read_settled(lambda: self._search(vector_D, keys, top), self.forget)
+        return read_settled(lambda: self._search(vector_D, keys, top, outcomes), self.forget)
 
     def forget(self) -> None:
         """Read everything again at the next search."""
         with self._lock:
             self._held = None
 
-    def _search(self, vector_D: Vectors, keys: Keys | None, top: int) -> Hits:
+    def _search(self, vector_D: Vectors, keys: Keys | None, top: int, outcomes: Collection[str] | None) -> Hits:
         now = self._current()
-        return search_index(now.index, now.snapshot.ids_N, now.snapshot.keys, vector_D, keys, top)
+        return search_index(now.index, now.snapshot.candidates, vector_D, keys, top, outcomes)
 
     def _current(self) -> _Version:
         with self._lock:

@@ -1,7 +1,7 @@
-"""The part of a vector table that searches need, in memory, and brought up to date at little cost.
+"""The part of a vector table that searches need, in memory. It is updated at little cost.
 
-Each row carries a stamp that no other writing of any row has. Comparing stamps tells which rows are new and which
-are gone, so that a change of a few rows reads a few rows. N rows, D width, W words of a sketch.
+A row gets a new stamp each time it is written. Comparing stamps shows which rows are new and which are gone, so that a
+change of a few rows reads a few rows. N rows, D width, W words of a sketch.
 """
 
 from dataclasses import dataclass
@@ -10,14 +10,15 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from focusmem.bank.candidates import Candidates, outcome_codes
 from focusmem.bank.leakage import KeyColumns, LeakageGuard, Query
 from focusmem.bank.sketches import Vectors, Words
 from focusmem.bank.vectors import KEYS, ROW_ID, Block, VectorsError, VectorTable
 
 Body = Literal["vector", "sketch"]
-"""What is held of each vector: all of it, or its sketch."""
+"""Which form of each vector is held: all of it, or its sketch."""
 
-_HELD = ("trajectory_id", "stamp", "guard", *KEYS)
+_HELD = ("trajectory_id", "stamp", "guard", "outcome", *KEYS)
 _KEY_TEXTS = ("task_id", "instruction", "instance", "template")
 _FIRST_WORDS = tuple(f"word_{place}" for place in range(8))
 _FEW_ROWS = 10_000
@@ -31,7 +32,7 @@ class Growing:
         self._buffer = values if buffer is None else buffer
 
     def extended(self, more: npt.NDArray[Any]) -> "Growing":
-        """May be called once for each state: the room behind it is then used."""
+        """May be called once for each state, because the rows are written into the buffer behind it."""
         num, total, buffer = len(self.values), len(self.values) + len(more), self._buffer
         if total > len(buffer):
             buffer = np.empty((total + total // 8 + 64, *self.values.shape[1:]), dtype=self.values.dtype)
@@ -52,8 +53,9 @@ class Snapshot:
         return self.columns["trajectory_id"].values
 
     @property
-    def keys(self) -> KeyColumns:
-        return KeyColumns(*(self.columns[name].values for name in KEYS))
+    def candidates(self) -> Candidates:
+        keys = KeyColumns(*(self.columns[name].values for name in KEYS))
+        return Candidates(self.ids_N, keys, self.columns["outcome"].values)
 
     @property
     def vectors_ND(self) -> Vectors:
@@ -61,7 +63,7 @@ class Snapshot:
 
     @property
     def first_VN(self) -> list[Words]:
-        """The words of all sketches that every search reads, each word by itself."""
+        """The words of all sketches that every search reads, an array for each word."""
         return [self.columns[name].values for name in _FIRST_WORDS if name in self.columns]
 
     @property
@@ -69,7 +71,7 @@ class Snapshot:
         return self.columns["rest"].values
 
     def fetch(self, table: VectorTable, rows: npt.NDArray[np.intp]) -> Vectors:
-        """The vectors of some rows, from the table; an error where it has moved them since."""
+        """The vectors of some rows, from the table. Raises an error if the table has moved them since."""
         if not len(rows):
             return np.empty((0, table.width), dtype=np.float32)
         stamps = self.columns["stamp"].values[rows]
@@ -79,7 +81,7 @@ class Snapshot:
 
 
 def take_snapshot(table: VectorTable, guard: LeakageGuard, body: Body, old: Snapshot | None = None) -> Snapshot:
-    """Of the table's present version; `old` is an earlier one, the last that was made from its own predecessor."""
+    """A snapshot of the table's newest version. `old` is the latest earlier one; each may be used once."""
     if old is not None and old.body == body:
         seen = table.read(["stamp", ROW_ID])
         num_old, num_seen = len(old.ids_N), len(seen["stamp"])
@@ -112,7 +114,7 @@ def _only_seen(old: Snapshot, seen: Block) -> Snapshot:
 
 
 def _kept_first(kept: Snapshot, seen: Block, table: VectorTable) -> Block:
-    """What was seen, in another order: the rows that are held already, then the others."""
+    """The stamps that were read, in another order: first the rows that are held already, then the others."""
     held = _places(seen["stamp"], kept.columns["stamp"].values, table)
     is_new = np.ones(len(seen["stamp"]), dtype=np.bool_)
     is_new[held] = False
@@ -122,10 +124,11 @@ def _kept_first(kept: Snapshot, seen: Block, table: VectorTable) -> Block:
 
 def _held_form(guard: LeakageGuard, table: VectorTable, block: Block) -> Block:
     block = _with_keys_of(guard, table, block)
+    block["outcome"] = outcome_codes(block["outcome"])
     sketches_NW = block.pop("sketch", None)
     if sketches_NW is not None:
         first_NV, rest_NW = np.split(sketches_NW, [len(_FIRST_WORDS)], axis=1)
-        block.update(zip(_FIRST_WORDS, np.ascontiguousarray(first_NV.T), strict=False))  # small ones have fewer
+        block.update(zip(_FIRST_WORDS, np.ascontiguousarray(first_NV.T), strict=False))  # a small width has fewer
         block["rest"] = np.ascontiguousarray(rest_NW)
     return block
 

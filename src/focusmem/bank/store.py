@@ -1,13 +1,12 @@
 """The bank: trajectories in a folder, and the table of vectors by which they are found.
 
-Readers take no lock. Writers take one, finish what the journal says, note what they are about to do, and do it.
+Readers take no lock. A writer takes the lock, finishes the work that the journal names, writes its own work into the
+journal, and does it.
 """
 
 import contextlib
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,11 +17,11 @@ from focusmem.bank.embedder import Embedder, Identified
 from focusmem.bank.embedding import are_unit, embed_each
 from focusmem.bank.folder import BankFolder, Manifest, given_place
 from focusmem.bank.journal import Journal, Note
-from focusmem.bank.leakage import LeakageGuard, Query
-from focusmem.bank.reports import Added, Deleted, Entry, Failure
-from focusmem.bank.retrieval import Hits, RetrievalConfig, Retriever
+from focusmem.bank.leakage import KeyColumns, LeakageGuard, Query
+from focusmem.bank.reports import Added, Deleted, Entry, Failure, Statistics
+from focusmem.bank.retrieval import Hits, RetrievalConfig, Retriever, check_top
 from focusmem.bank.sketches import Vectors
-from focusmem.bank.vectors import UNTOUCHED, VectorTable, make_rows, read_settled, table_names
+from focusmem.bank.vectors import UNTOUCHED, Block, VectorTable, make_rows, read_settled, table_names
 from focusmem.errors import ConfigError, StorageError, UserError
 from focusmem.files import remove_folder, sha256_hex
 from focusmem.schemas import StoredTrajectory, Trajectory, check_screenshots, save_trajectory
@@ -34,12 +33,12 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 TABLE_PREFIX = "vectors-"
+_ENTRY_COLUMNS = tuple(Entry.model_fields)
 
 
 class Bank:
-    """Get one with `Bank.open` or `Bank.create`, in each process its own: LanceDB does not survive a fork.
-
-    Several processes, and several threads with one object, may work on a bank at once.
+    """Get one with `Bank.open` or `Bank.create`. Each process needs its own object, because LanceDB does not survive a
+    fork. Several processes may use a bank at once, and several threads may share an object.
     """
 
     def __init__(self, folder: BankFolder, manifest: Manifest, config: RetrievalConfig) -> None:
@@ -68,12 +67,13 @@ class Bank:
         catalogue: Iterable[str] | None = None,
         config: RetrievalConfig | None = None,
     ) -> Self:
-        """A new bank for the vectors of an embedder, or the one that is there, if it is of the same embedder.
+        """Makes a bank for the vectors of an embedder, or opens the existing one, which must be of the same embedder.
 
         `vectors` puts the table elsewhere: into another folder, or at an address on object storage. `catalogue` are
         names that the leakage guard should make slots of.
         """
         folder = BankFolder(Path(path))
+        folder.check_not_export()
         with folder.locked():
             if not folder.has_manifest():
                 _make(folder, embedder, vectors)
@@ -88,56 +88,86 @@ class Bank:
     # Finding and reading
 
     @property
+    def name(self) -> str:
+        """As messages call it."""
+        return str(self.folder.path)
+
+    @property
+    def embedder(self) -> str:
+        """The identity of the embedder that made the vectors."""
+        return self.manifest.embedder
+
+    @property
+    def width(self) -> int:
+        """Numbers per vector."""
+        return self.manifest.width
+
+    @property
     def vectors(self) -> VectorTable:
         if self._vectors is None:
             self._vectors = VectorTable.open(self.place, table_name(self.manifest.embedder), str(self.folder.path))
         return self._vectors
 
-    def search(self, vector_D: npt.NDArray[np.floating[Any]], query: Query | None, top: int = 3) -> Hits:
-        """The nearest trajectories that the leakage guard lets through; with `query` None it lets all through."""
-        if top < 1:
-            raise ConfigError(f"top is {top}; ask for at least 1 hit.")
+    def search(
+        self,
+        vector_D: npt.NDArray[np.floating[Any]],
+        query: Query | None,
+        top: int = 3,
+        *,
+        outcomes: Collection[str] | None = None,
+    ) -> Hits:
+        """The nearest trajectories that the leakage guard lets through; with `query` None, it lets all through.
+
+        `outcomes` restricts the search to trajectories that ended so.
+        """
+        check_top(top)
         self._check_manifest()
         if self._retriever is None:
             self._retriever = Retriever(self.vectors, self.guard, self.config)
-        return self._retriever.search(np.asarray(vector_D, dtype=np.float32), query, top)
+        return self._retriever.search(np.asarray(vector_D, dtype=np.float32), query, top, outcomes)
 
     def load(self, trajectory_id: str) -> StoredTrajectory:
         """The record now, screenshots when they are used."""
         return self.folder.load(trajectory_id)
 
     def sites(self) -> list[str]:
-        """Those of which it holds a trajectory, in order."""
+        """The sites of its trajectories, in alphabetical order."""
         return sorted({entry.site for entry in self.entries()})
 
     def entries(self) -> list[Entry]:
-        """All trajectories, by id."""
-        columns = [field.name for field in fields(Entry)]
+        """All trajectories, ordered by id."""
         self.vectors.newest_version()
-        found = read_settled(lambda: self.vectors.read(columns), self.vectors.newest_version)
-        rows = zip(*(found[name].tolist() for name in columns), strict=True)
-        return sorted((Entry(*row) for row in rows), key=lambda entry: entry.trajectory_id)
+        found = read_settled(lambda: self.vectors.read(_ENTRY_COLUMNS), self.vectors.newest_version)
+        return sorted(_entries(found), key=lambda entry: entry.trajectory_id)
+
+    def blocks(self) -> Iterator[tuple[list[Entry], Vectors]]:
+        """All entries with their vectors, some at a time, in the order of the table."""
+        self.vectors.newest_version()
+        for block in self.vectors.scan([*_ENTRY_COLUMNS, "vector"]):
+            yield _entries(block), block["vector"]
+
+    def without_vector(self) -> list[str]:
+        """Trajectories that no search finds because they have no vector, by id."""
+        return sorted(set(self.folder.trajectory_ids()) - {entry.trajectory_id for entry in self.entries()})
+
+    def catalogue(self) -> list[str]:
+        return self.folder.catalogue()
 
     def check_embedder(self, identity: str) -> None:
-        """Refuse vectors that cannot be compared with those of the bank."""
+        """Raise an error if vectors of this embedder cannot be compared with those of the bank."""
         _check_embedder(self.folder, self.manifest, identity)
 
-    def stats(self) -> dict[str, Any]:
-        """Counts, as the command's JSON shows them."""
+    def stats(self) -> Statistics:
         entries = self.entries()
-        without = set(self.folder.trajectory_ids()) - {entry.trajectory_id for entry in entries}
-        counted = {f"num_by_{name}": _counts(entries, name) for name in ("site", "outcome", "source")}
-        return {
-            "path": str(self.folder.path),
-            "embedder": self.manifest.embedder,
-            "width": self.manifest.width,
-            "num_trajectories": len(entries),
-            "num_steps": sum(entry.num_steps for entry in entries),
-            "num_without_vector": len(without),
-            "is_exact": self.config.is_exact(len(entries), self.manifest.width),
-            "num_catalogue_names": len(self.folder.catalogue()),
-            **counted,
-        }
+        return Statistics.of(
+            entries,
+            path=self.name,
+            embedder=self.embedder,
+            width=self.width,
+            num_without_vector=len(self.without_vector()),
+            is_exact=self.config.is_exact(len(entries), self.width),
+            num_catalogue_names=len(self.catalogue()),
+        )
 
     def extend_catalogue(self, names: Sequence[str]) -> None:
         """From now on the leakage guard makes slots of these names as well."""
@@ -151,7 +181,7 @@ class Bank:
     # Adding
 
     def add(self, items: Sequence[StoredTrajectory], embedder: Embedder) -> Added:
-        """Add trajectories; those that are there already are not embedded again. What fails is told, not raised."""
+        """Add trajectories. Known ones are not embedded again. Failures are reported, not raised."""
         self.check_embedder(embedder.identity)
         wanted, report = self._sort_out(items)
         fresh, vectors_ND, failures = embed_each([items[place] for place in wanted], embedder)
@@ -159,7 +189,7 @@ class Bank:
         return report + self.add_vectors(fresh, vectors_ND, embedder.identity) if fresh else report
 
     def add_vectors(self, items: Sequence[StoredTrajectory], vectors_ND: Vectors, embedder: str) -> Added:
-        """As `add`, with vectors at hand; `embedder` is the identity of what made them."""
+        """As `add`, with known vectors; `embedder` is the identity of what made them."""
         self.check_embedder(embedder)
         vectors_ND = _checked(vectors_ND, len(items), self.manifest.width)
         with self._writing():
@@ -169,14 +199,14 @@ class Bank:
         return report + Added(added=tuple(items[place].trajectory.trajectory_id for place in wanted))
 
     def _sort_out(self, items: Sequence[StoredTrajectory]) -> tuple[list[int], Added]:
-        """The places of those that are sound and new, and what is to be said of the others."""
+        """The places of the items that are sound and new, and a report on the others."""
         self.vectors.newest_version()
         there = self.vectors.contents([item.trajectory.trajectory_id for item in items])
         lost = {name for name in there if not self.folder.trajectory(name).exists()}
         wanted, known, failures = [], [], []
         for place, item in enumerate(items):
             name, content = item.trajectory.trajectory_id, content_digest(item.trajectory)
-            if name in lost and there[name] == content:  # only its vector is left: it is added anew
+            if name in lost and there[name] == content:  # its files are lost: it is added again
                 lost.remove(name)
                 del there[name]
             problem = self._problem(item, content) if name not in there else None
@@ -216,34 +246,27 @@ class Bank:
                     self.folder.trajectory(item.trajectory.trajectory_id), item.trajectory, item.screenshots
                 )
             self.vectors.upsert(rows)
-        except UserError:  # a full disk, mostly: leave the bank as it was; the note sees to rows that got in
+        except UserError:  # usually a full disk: remove the files again; the note takes care of rows that got in
             for item, was_made_here in zip(items, is_new, strict=True):
                 if was_made_here:
                     remove_folder(self.folder.trajectory(item.trajectory.trajectory_id))
             raise
         self.journal.cross_out(note)
-        with contextlib.suppress(StorageError):  # the rows are in; joining pieces can wait
+        with contextlib.suppress(StorageError):  # the rows are in; joining small files can wait
             self.vectors.tidy()
 
     def make_rows(self, trajectories: Sequence[Trajectory], vectors_ND: Vectors) -> "pa.Table":
-        keys = [self.guard.keys(Query.of(one)) for one in trajectories]
+        entries = [Entry.of(one) for one in trajectories]
+        keys = KeyColumns.of([self.guard.keys(entry.query) for entry in entries])
         return make_rows(
             {
-                "trajectory_id": [one.trajectory_id for one in trajectories],
+                **{name: [getattr(entry, name) for entry in entries] for name in _ENTRY_COLUMNS},
                 "content": [content_digest(one) for one in trajectories],
-                "task_id": [one.task_id for one in trajectories],
-                "instruction": [one.instruction for one in trajectories],
-                "site": [one.site for one in trajectories],
-                "outcome": [one.outcome for one in trajectories],
-                "source": [one.source for one in trajectories],
-                "instance": [one.annotations.instance for one in trajectories],
-                "template": [one.annotations.template for one in trajectories],
-                "num_steps": [len(one.steps) for one in trajectories],
-                "guard": [self.guard.version] * len(trajectories),
-                "task_key": [one.task for one in keys],
-                "instance_key": [one.instance for one in keys],
-                "template_key": [one.template for one in keys],
-                "wording_key": [one.wording for one in keys],
+                "guard": [self.guard.version] * len(entries),
+                "task_key": keys.task_N,
+                "instance_key": keys.instance_N,
+                "template_key": keys.template_N,
+                "wording_key": keys.wording_N,
             },
             vectors_ND,
         )
@@ -253,7 +276,8 @@ class Bank:
     def delete(self, ids: Iterable[str], *, on_delete: Callable[[StoredTrajectory], None] | None = None) -> Deleted:
         """Remove trajectories with their vectors and files.
 
-        `on_delete` is called with each of them first, to remove what others keep of it, such as cached evidence.
+        `on_delete` is called with each of them first, so that the caller can remove what it derived from them, such as
+        cached evidence.
         """
         asked = list(dict.fromkeys(ids))
         folders = {name: self.folder.trajectory(name) for name in asked}
@@ -268,14 +292,14 @@ class Bank:
                 note = self.journal.note_deleting(found)
                 try:
                     self._remove(found)
-                except StorageError as error:  # a full disk, mostly
+                except StorageError as error:  # usually a full disk
                     self._take_back(note, found, there, error)
                     raise
                 self.journal.cross_out(note)
         return Deleted(tuple(found), tuple(name for name in asked if name not in found))
 
     def _take_back(self, note: Path, ids: Sequence[str], rows: dict[str, str], error: StorageError) -> None:
-        """Forget a deletion that has removed nothing; of one that has, say that it will be finished."""
+        """Cancel a deletion that has removed nothing. Otherwise raise an error that says when it will be finished."""
         self.vectors.newest_version()
         is_whole = self.vectors.contents(ids) == rows
         if is_whole and all(name in rows or self.folder.trajectory(name).exists() for name in ids):
@@ -290,8 +314,8 @@ class Bank:
         try:
             stored = self.load(name)
             dict(stored.screenshots)
-        except UserError as error:  # it is to go all the same
-            _log.warning("what others keep of trajectory %s cannot be found: %s", name, error)
+        except UserError as error:  # the trajectory is deleted all the same
+            _log.warning("what was derived from trajectory %s cannot be found: %s", name, error)
         else:
             on_delete(stored)
 
@@ -305,7 +329,7 @@ class Bank:
             table.purge()
 
     def _tables(self) -> list[VectorTable]:
-        """The bank's own first; another one is left where vectors are being made again."""
+        """The bank's own table first. There is another one while vectors are being made again."""
         own, label = table_name(self.manifest.embedder), str(self.folder.path)
         names = [name for name in table_names(self.place, label) if name.startswith(TABLE_PREFIX) and name != own]
         return [self.vectors, *(VectorTable.open(self.place, name, label) for name in names)]
@@ -331,7 +355,7 @@ class Bank:
         self._manifest_state = state
 
     def finish(self) -> None:
-        """Do what a writer that died had noted. Only for those who hold the lock."""
+        """Finish the work that a killed writer had noted. The caller must hold the lock."""
         notes = self.journal.notes()
         for note in notes:
             self._finish_note(note)
@@ -347,7 +371,7 @@ class Bank:
         self.vectors.newest_version()
         names, contents = note.to_add["trajectory_id"].to_pylist(), note.to_add["content"].to_pylist()
         there = self.vectors.contents(names)
-        # A trajectory that is whole on disk gets its vector; the row of one that is not must go.
+        # A trajectory that is whole on disk gets its vector; the row of any other is removed.
         is_whole = [self._content_on_disk(name) == content for name, content in zip(names, contents, strict=True)]
         is_due = [whole and name not in there for name, whole in zip(names, is_whole, strict=True)]
         if any(is_due):
@@ -361,7 +385,7 @@ class Bank:
             return None
 
     def _finish_quietly(self) -> None:
-        """When a bank is opened: readers may not be able to write, and a writer may be at work."""
+        """Finish noted work when the bank is opened, unless the folder cannot be written or a writer is at work."""
         if self.journal.is_empty():
             return
         try:
@@ -393,7 +417,7 @@ def _check_embedder(folder: BankFolder, manifest: Manifest, identity: str) -> No
 
 
 def table_name(embedder: str) -> str:
-    """Each embedder has a table of its own, so that a new one can be made while the old one is in use."""
+    """Each embedder has its own table, so that a new table can be filled while the old one is in use."""
     return TABLE_PREFIX + sha256_hex(embedder.encode())[:16]
 
 
@@ -414,5 +438,6 @@ def _checked(vectors_ND: npt.NDArray[np.floating[Any]], num: int, width: int) ->
     return found
 
 
-def _counts(entries: Sequence[Entry], name: str) -> dict[str, int]:
-    return dict(Counter(str(getattr(entry, name)) for entry in entries).most_common())
+def _entries(block: Block) -> list[Entry]:
+    rows = zip(*(block[name].tolist() for name in _ENTRY_COLUMNS), strict=True)
+    return [Entry(**dict(zip(_ENTRY_COLUMNS, row, strict=True))) for row in rows]

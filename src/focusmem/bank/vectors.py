@@ -1,7 +1,7 @@
 """The bank's vectors on disk: a LanceDB table with a row per trajectory. The only file that knows LanceDB.
 
-Beside its vector a row holds a sketch of it, the keys of the leakage guard, and what is shown in lists, so that
-nothing but a hit's own folder is ever opened.
+Besides its vector, a row holds its sketch, the keys of the leakage guard, and what lists show, so that no folder but a
+hit's own is opened.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ class VectorTable:
 
     @classmethod
     def create(cls, place: str, name: str, label: str, width: int) -> Self:
-        """A new table, or the one that is there already."""
+        """Makes a table, or opens the existing one."""
         with _writing(label):
             table = _connect(place).create_table(name, schema=_schema(width), exist_ok=True)
         return cls(place, name, label, table)
@@ -69,7 +69,7 @@ class VectorTable:
     # What is in it
 
     def newest_version(self) -> int:
-        """Grows with each change, by whichever process; from now on this object shows that version."""
+        """Its number, which every change by any process raises. From now on this object shows that version."""
         with self._reading():
             self._table.checkout_latest()
             return int(self._table.version)
@@ -79,7 +79,7 @@ class VectorTable:
             return int(self._table.count_rows())
 
     def read(self, columns: Sequence[str], *, where: str | None = None) -> Block:
-        """All rows; `_rowid` names a row until the table changes."""
+        """Columns of all rows; `_rowid` names a row until the table changes."""
         with self._reading():
             found = self._query(columns, where).to_arrow()
             return {name: _as_array(found.column(name).combine_chunks()) for name in columns}
@@ -116,14 +116,14 @@ class VectorTable:
     # Changing it
 
     def upsert(self, rows: "pa.Table") -> None:
-        """Add rows; those with the id of another one take its place. Happens whole or not at all."""
+        """Add rows, whole or not at all. A row replaces the one with the same id."""
         with self._writing():
             self._table.checkout_latest()
             merge = self._table.merge_insert("trajectory_id")
             merge.when_matched_update_all().when_not_matched_insert_all().execute(rows)
 
     def append(self, rows: Iterable["pa.Table"]) -> None:
-        """Many new rows at once, without looking whether their ids are there already."""
+        """Add many new rows at once. Whether their ids are known is not checked."""
         import pyarrow
 
         batches = (batch for table in rows for batch in table.to_batches())
@@ -139,13 +139,13 @@ class VectorTable:
                 self._table.delete(_among(ids))
 
     def purge(self) -> None:
-        """Write the table afresh and drop the files of older versions: what was removed is then gone from disk."""
+        """Rewrite the table and drop the files of older versions, so that removed rows are gone from disk."""
         with self._writing():
-            self._table.checkout_latest()  # what others have added since we looked must not be lost
+            self._table.checkout_latest()  # rows that others have added since must not be lost
             self._overwrite(self._table)
 
     def replace_rows(self, other: "VectorTable") -> None:
-        """Hold the rows of another table instead; searches find the old ones or the new ones, never a mixture."""
+        """Replace all rows by those of another table. Searches find the old rows or the new ones, never a mixture."""
         with self._writing():
             self._table.checkout_latest()
             other._table.checkout_latest()
@@ -153,11 +153,11 @@ class VectorTable:
 
     def _overwrite(self, source: Any) -> None:
         self._table.add(source.search().to_batches(), mode="overwrite")
-        # Not zero: LanceDB warns about that, since a reader of an older version fails; ours looks again.
+        # Not zero, because LanceDB warns that readers of an older version would fail. Ours try again.
         self._table.optimize(cleanup_older_than=timedelta(milliseconds=1), delete_unverified=True)
 
     def tidy(self) -> None:
-        """Join the small pieces that many additions leave, once they are many."""
+        """Join the small files that additions leave, if there are many."""
         with self._writing():
             self._table.checkout_latest()
             pieces = self._table.stats()["fragment_stats"]["num_fragments"]
@@ -172,7 +172,7 @@ class VectorTable:
 
 
 def read_settled(read: Callable[[], ResultT], start_again: Callable[[], object]) -> ResultT:
-    """Read without a lock. Somebody may rewrite the table meanwhile, so only the last of some failures counts."""
+    """Read without a lock, and try again a few times if the table was rewritten meanwhile."""
     for _ in range(_NUM_FAILURES_FORGIVEN):
         try:
             return read()
@@ -198,7 +198,7 @@ def make_rows(
     import pyarrow
 
     num, width = vectors_ND.shape
-    # Says which writing of a row this is, so that readers fetch only what they have not seen.
+    # A new number for every writing of a row, so that readers fetch only rows they have not seen.
     stamps = [secrets.randbits(63) for _ in range(num)]
     sketches_NW = sketch(vectors_ND)
     known: dict[str, Any] = {
@@ -221,7 +221,7 @@ def rows_to_bytes(rows: "pa.Table") -> bytes:
 
 
 def rows_from_bytes(data: bytes) -> "pa.Table":
-    """Raises ValueError where the bytes are not such rows."""
+    """Raises ValueError if the bytes are not such rows."""
     import pyarrow
 
     try:
@@ -245,7 +245,7 @@ def _connect(place: str) -> Any:
     try:
         import lancedb
     except ImportError as error:
-        raise MissingPackageError("lancedb", "bank") from error
+        raise MissingPackageError("lancedb") from error
     return lancedb.connect(place)
 
 
@@ -268,7 +268,7 @@ def _among(ids: Sequence[str]) -> str:
 def _reading(label: str) -> Iterator[None]:
     try:
         yield
-    except (OSError, RuntimeError, ValueError, KeyError) as error:  # in these ways LanceDB says that files are bad
+    except (OSError, RuntimeError, ValueError, KeyError) as error:  # LanceDB raises these for bad files
         raise VectorsError(
             f"The vectors of the bank {label} are missing or damaged: {_reason(error)}. Its trajectories are not "
             f"affected; make the vectors again with: focusmem bank reembed {label} --embedder FOLDER"
@@ -284,7 +284,7 @@ def _writing(label: str) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """LanceDB's own words, without the place in its source."""
+    """LanceDB's message without the line of its source."""
     return (
         (str(error) or type(error).__name__).splitlines()[0].split(", /")[0].removeprefix("lance error: ").rstrip(".")
     )

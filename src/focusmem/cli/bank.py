@@ -1,38 +1,43 @@
 """`focusmem bank`: keep trajectories and find the useful ones."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from focusmem.cli.bank_encode import encode
+from focusmem.cli.bank_output import frames_of, show_hits, tell, tell_added
 from focusmem.cli.output import print_json, print_table, printable
 from focusmem.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from focusmem.bank.base import StoredBank
     from focusmem.bank.embedder import QwenEmbedder
-    from focusmem.bank.reports import Added, Failure
-    from focusmem.bank.retrieval import Hits
     from focusmem.schemas import StoredTrajectory
 
 app = typer.Typer(no_args_is_help=True)
 
 _LAB = "lab"
-"""The embedder that ships."""
+"""The bank and the embedder that ship."""
+_GUARD = "Leakage guard"
 
 BankPath = Annotated[Path, typer.Argument(metavar="BANK", help="The bank's folder.")]
+AnyBank = Annotated[
+    Path, typer.Argument(metavar="BANK", help="The folder of a bank or of an export, or lab for the one that ships.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 EmbedderName = Annotated[
     str,
     typer.Option(
         "--embedder",
-        help="Folder of a checkpoint, its hub id, lab (the laboratory's, which ships), or toy (random weights, to try "
-        "it out).",
+        help="A checkpoint's folder, its hub id, lab (the laboratory's, which ships), or toy (random weights).",
     ),
 ]
 Device = Annotated[str, typer.Option(help="cpu, or cuda.")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="A field of the embedder's config, as max_key_frames=4; repeatable.")
+    list[str] | None, typer.Option("--set", help="A setting of the embedder, such as max_key_frames=4; repeatable.")
 ]
 
 
@@ -44,59 +49,60 @@ def _group() -> None:
 @app.command()
 def add(
     bank: BankPath,
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Trajectory folders, or folders of many.")],
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH...", help="Runs, trajectory folders, or folders of many.")
+    ],
     embedder: EmbedderName,
+    any_outcome: Annotated[
+        bool, typer.Option("--any-outcome", help="Add failures, errors and unjudged attempts as well.")
+    ] = False,
     device: Device = "cpu",
     settings: Settings = None,
     catalogue: Annotated[
-        Path | None, typer.Option(help="Names the leakage guard should make slots of, one in a line; kept in the bank.")
+        Path | None, typer.Option(help="Names that the leakage guard makes slots of, one in a line; kept in the bank.")
     ] = None,
     vectors: Annotated[
         str | None,
-        typer.Option(
-            help="For a new bank: where its vectors go, if not into it (a folder, seen from here, or s3://...)."
-        ),
+        typer.Option(help="For a new bank: where its vectors go, if not into it (a folder, or s3://...)."),
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """focusmem bank add my-bank my-trajectories/ --embedder toy
+    """focusmem bank add my-bank runs/my-run my-trajectories/ --embedder toy
 
-    Add stored trajectories to a bank, which is made if there is none. Adding the same ones again changes nothing.
+    Add the successful trajectories of runs and folders to a bank, which is made if there is none. Of a run, its
+    episodes are added, not what memory offered. Adding a trajectory again changes nothing.
 
     A trajectory that cannot be read is left out and named; the exit code is then 1.
     """
     from focusmem.bank import Bank
     from focusmem.bank.exchange import add_folders
+    from focusmem.bank.sources import find_sources
     from focusmem.progress import Progress
-    from focusmem.schemas import find_trajectories
 
-    folders = [folder for path in paths for folder in find_trajectories(path)]
+    folders = [folder for path in paths for folder in find_sources(path)]
     names = None if catalogue is None else _lines(catalogue)
     model = load_embedder(embedder, settings, device)
     store = Bank.create(bank, model, vectors=vectors, catalogue=names)
     with Progress("add", total=len(folders)) as line:
-        report = add_folders(store, folders, model, line=line)
-    _tell_added(report, model, bank, json=json)
+        report = add_folders(store, folders, model, outcomes=None if any_outcome else ["success"], line=line)
+    tell_added(report, model, bank, json=json)
 
 
 @app.command(name="list")
 def list_(
-    bank: BankPath,
+    bank: AnyBank,
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many; default: all.")] = None,
     json: AsJson = False,
 ) -> None:
-    """focusmem bank list my-bank --limit 20
+    """focusmem bank list lab --limit 20
 
-    What is in a bank, by id.
+    List the trajectories of a bank by id.
     """
-    from dataclasses import asdict
-
-    from focusmem.bank import Bank
-
-    entries = Bank.open(bank).entries()
+    entries = _open(bank).entries()
     shown = entries[:limit]
     if json:
-        print_json({"num_trajectories": len(entries), "trajectories": [asdict(entry) for entry in shown]})
+        plain = [entry.model_dump(mode="json") for entry in shown]
+        print_json({"num_trajectories": len(entries), "trajectories": plain})
         return
     for entry in shown:
         typer.echo(printable(f"{entry.trajectory_id}  {entry.outcome}  {entry.num_steps} steps  {entry.instruction}"))
@@ -105,35 +111,40 @@ def list_(
 
 @app.command()
 def search(
-    bank: BankPath,
+    bank: AnyBank,
     text: Annotated[str, typer.Argument(help="What the task asks for, in words.")],
     embedder: EmbedderName,
     screenshot: Annotated[Path | None, typer.Option(help="What is on the screen, as a PNG file.")] = None,
     top: Annotated[int, typer.Option(min=1, help="How many hits.")] = 3,
-    task_id: Annotated[str | None, typer.Option(help="The task's id, for the leakage guard.")] = None,
-    instance: Annotated[str | None, typer.Option(help="What the task is about, for the leakage guard.")] = None,
-    template: Annotated[str | None, typer.Option(help="The task's template, for the leakage guard.")] = None,
-    guard: Annotated[bool, typer.Option(help="Leave out what could give the task away.")] = True,
+    outcome: Annotated[
+        list[str] | None, typer.Option(help="Only trajectories that ended so, such as success; repeatable.")
+    ] = None,
+    task_id: Annotated[str | None, typer.Option(help="The task's id.", rich_help_panel=_GUARD)] = None,
+    instance: Annotated[str | None, typer.Option(help="What the task is about.", rich_help_panel=_GUARD)] = None,
+    template: Annotated[str | None, typer.Option(help="The task's template.", rich_help_panel=_GUARD)] = None,
+    guard: Annotated[
+        bool, typer.Option(help="Leave out what could give the task away.", rich_help_panel=_GUARD)
+    ] = True,
     device: Device = "cpu",
     settings: Settings = None,
     json: AsJson = False,
 ) -> None:
-    """focusmem bank search my-bank "How much is the blue mug?" --embedder toy
+    """focusmem bank search lab "How much is the blue mug?" --embedder lab
 
-    Find the trajectories most alike, as an agent at this task would: without those of the same task, the same
-    instance or the same template, unless --no-guard is given.
+    Find the most similar trajectories, as an agent at this task would: without those of the same task, instance or
+    template, unless --no-guard is given.
     """
-    from focusmem.bank import Bank, Query
+    from focusmem.bank import Query
     from focusmem.bank.embedder import Moment
 
     _check_text(text)
-    store = Bank.open(bank)
+    store = _open(bank)
     model = load_embedder(embedder, settings, device)
     store.check_embedder(model.identity)
     shots = () if screenshot is None else (_picture(screenshot),)
     query = Query(task_id=task_id, instruction=text, instance=instance, template=template)
     vector_D = model.embed_queries([Moment(instruction=text, screenshots=shots)])[0]
-    _show_hits(store.search(vector_D, query if guard else None, top), json=json)
+    show_hits(store.search(vector_D, query if guard else None, top, outcomes=outcome), json=json)
 
 
 @app.command()
@@ -141,10 +152,10 @@ def delete(
     bank: BankPath,
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Trajectories, by id.")],
     cache: Annotated[
-        Path | None, typer.Option(help="A folder of cached evidence: what was encoded from them as a whole goes too.")
+        Path | None, typer.Option(help="A folder of encoded evidence, from which these trajectories are removed too.")
     ] = None,
     prompts: Annotated[
-        Path | None, typer.Option(help="The words they were encoded in, where not ours or the laboratory's: a folder.")
+        Path | None, typer.Option(help="The wording they were encoded in, if not ours or the laboratory's: a folder.")
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -170,14 +181,14 @@ def delete(
 
 
 @app.command()
-def stats(bank: BankPath, json: AsJson = False) -> None:
-    """focusmem bank stats my-bank
+def stats(bank: AnyBank, json: AsJson = False) -> None:
+    """focusmem bank stats lab
 
-    How much is in a bank, from where, and whose vectors it holds.
+    Show how much is in a bank, from where, and whose vectors it holds.
     """
-    from focusmem.bank import Bank
+    from dataclasses import asdict
 
-    found = Bank.open(bank).stats()
+    found = asdict(_open(bank).stats())
     if json:
         print_json(found)
         return
@@ -191,22 +202,22 @@ def stats(bank: BankPath, json: AsJson = False) -> None:
 
 @app.command()
 def export(
-    bank: BankPath,
+    bank: AnyBank,
     out: Annotated[Path, typer.Argument(help="A new folder.")],
     json: AsJson = False,
 ) -> None:
     """focusmem bank export my-bank my-export/
 
-    Write a bank as a plain folder of JSON, PNG and one NumPy file, that `focusmem bank import` reads.
+    Write a bank as a plain folder of JSON, PNG and one NumPy file. It is searched without a vector store, and
+    `focusmem bank import` reads it.
     """
-    from focusmem.bank import Bank
     from focusmem.bank.exchange import export_bank
     from focusmem.progress import Progress
 
-    store = Bank.open(bank)
-    with Progress("export", total=store.vectors.num_rows()) as line:
+    store = _open(bank)
+    with Progress("export", total=0) as line:
         report = export_bank(store, out, line=line)
-    _tell({"num_exported": report.num_trajectories, "path": str(out)}, report.failures, json=json)
+    tell({"num_exported": report.num_trajectories, "path": str(out)}, report.failures, json=json)
 
 
 @app.command(name="import")
@@ -214,7 +225,7 @@ def import_(
     bank: BankPath,
     source: Annotated[Path, typer.Argument(metavar="FROM", help="An export, or any folder of trajectories.")],
     embedder: Annotated[
-        str | None, typer.Option(help="Needed where the vectors that come along are not of the bank's embedder.")
+        str | None, typer.Option(help="Needed if the source has no vectors, or vectors of another embedder.")
     ] = None,
     device: Device = "cpu",
     settings: Settings = None,
@@ -222,7 +233,7 @@ def import_(
 ) -> None:
     """focusmem bank import my-bank my-export/
 
-    Add all of an export to a bank, which is made if there is none. Vectors come along, so no model is needed.
+    Add an export with its vectors to a bank, which is made if there is none. No model is needed.
 
     A trajectory that cannot be read is left out and named; the exit code is then 1.
     """
@@ -232,7 +243,7 @@ def import_(
     model = None if embedder is None else load_embedder(embedder, settings, device)
     with Progress("import", total=0) as line:
         report = import_bank(bank, source, model, line=line)
-    _tell_added(report, model, bank, json=json)
+    tell_added(report, model, bank, json=json)
 
 
 @app.command()
@@ -246,8 +257,8 @@ def reembed(
 ) -> None:
     """focusmem bank reembed my-bank --embedder toy
 
-    Make the vectors of a bank again, with another embedder or because they are damaged. Stopped, it goes on where it
-    was; until it is done the bank works with its old vectors.
+    Make the vectors of a bank again, with another embedder or because they are damaged. The same command resumes after
+    a stop. Until all are made, the bank works with its old vectors.
     """
     from focusmem.bank.reembedding import reembed as reembed_bank
     from focusmem.progress import Progress
@@ -259,23 +270,33 @@ def reembed(
         "num_trajectories": report.num_trajectories,
         "num_embedded": report.num_embedded,
         "embedder": model.identity,
-        **_frames(model),
+        **frames_of(model),
     }
-    _tell(figures, report.failures, json=json)
+    tell(figures, report.failures, json=json)
+
+
+app.command()(encode)
 
 
 # What the commands share
 
 
+def _open(bank: Path) -> "StoredBank":
+    from focusmem.bank import open_bank
+    from focusmem.lab.shipped import Weights
+
+    return open_bank(Weights().bank if str(bank) == _LAB and not bank.exists() else bank)
+
+
 def load_embedder(source: str, settings: list[str] | None, device: str) -> "QwenEmbedder":
-    """What `--embedder` names."""
+    """The embedder that `--embedder` names."""
     from focusmem.bank.embedder import EmbedderConfig, QwenEmbedder
-    from focusmem.cli.settings import config_from
     from focusmem.lab.memory.embedder import is_update
     from focusmem.lab.memory.embedder import load_embedder as load_update
     from focusmem.lab.policy.policy import load_policy
     from focusmem.lab.shipped import Weights
     from focusmem.model.devices import usable_device
+    from focusmem.settings import resolved
 
     usable_device(device)
     if source == _LAB or is_update(Path(source)):
@@ -283,7 +304,7 @@ def load_embedder(source: str, settings: list[str] | None, device: str) -> "Qwen
             raise UserError("The laboratory's embedders are read as they were trained; leave out --set.")
         folder = Weights().embedder if source == _LAB else Path(source)
         return load_update(load_policy(Weights().policy, device), folder)
-    return QwenEmbedder.load(source, config_from(EmbedderConfig, settings or []), device=device)
+    return QwenEmbedder.load(source, resolved(EmbedderConfig(), assignments=settings or []), device=device)
 
 
 def _check_text(text: str) -> None:
@@ -293,25 +314,21 @@ def _check_text(text: str) -> None:
         raise UserError(f"The text is not valid UTF-8 (at character {error.start}).") from error
 
 
-def _forgetter(cache: Path, prompts: Path | None) -> Any:
-    """Removes what was encoded from a whole trajectory, under any checkpoint, in our words, the laboratory's or others.
+def _forgetter(cache: Path, prompts: Path | None) -> "Callable[[StoredTrajectory], None]":
+    """Removes a trajectory from a cache, under every checkpoint, in our wording, the laboratory's and that of a folder.
 
-    What is kept is named by all that was read, so that the words must be known to find it.
+    An entry is named by all that the encoder reads, so that the wording must be known to find it.
     """
-    from focusmem.evidence import Serialiser
+    from focusmem.evidence import Serialiser, episodic_items
     from focusmem.lab.policy.texts import Texts
     from focusmem.model.evidence_cache import forget_on_disk
-    from focusmem.schemas import EvidenceItem
 
     if not cache.is_dir():
         raise UserError(f"{cache} is not a folder, so there is no cached evidence to remove from.")
     wordings = [Serialiser(), Texts.load().serialise, *([] if prompts is None else [Serialiser(prompts)])]
 
     def forget(stored: "StoredTrajectory") -> None:
-        one = stored.trajectory
-        item = EvidenceItem(
-            item_id=one.trajectory_id, role="episodic", instruction=one.instruction, steps=one.steps, rank=0
-        )
+        [item] = episodic_items([(stored.trajectory, 0.0)])
         for serialise in wordings:
             forget_on_disk(cache, serialise(item, stored.screenshots))
 
@@ -331,47 +348,3 @@ def _lines(path: Path) -> list[str]:
     from focusmem.schemas.record import MAX_DOCUMENT_BYTES
 
     return read_plain_file(path, MAX_DOCUMENT_BYTES).decode(errors="replace").splitlines()
-
-
-def _frames(model: "QwenEmbedder | None") -> dict[str, int]:
-    if model is None:
-        return {}
-    counts = model.counts
-    return {"num_frames": counts.num_frames, "num_frames_used": counts.num_frames_used}
-
-
-def _tell_added(report: "Added", model: "QwenEmbedder | None", bank: Path, *, json: bool) -> None:
-    figures = {"path": str(bank), "num_added": len(report.added), "num_known": len(report.known), **_frames(model)}
-    _tell(figures, report.failures, json=json)
-
-
-def _tell(figures: dict[str, Any], failures: "Sequence[Failure]", *, json: bool) -> None:
-    """Figures, then every failure by name; ends the command with exit code 1 where there are any."""
-    from dataclasses import asdict
-
-    if json:
-        print_json({**figures, "num_failed": len(failures), "failures": [asdict(failure) for failure in failures]})
-    else:
-        for failure in failures:
-            typer.echo(f"left out {printable(failure.name)}: {printable(failure.reason)}")
-        parts = {**figures, "num_failed": len(failures)}
-        typer.echo(", ".join(f"{name.removeprefix('num_')} {printable(str(value))}" for name, value in parts.items()))
-    if failures:
-        raise typer.Exit(1)
-
-
-def _show_hits(found: "Hits", *, json: bool) -> None:
-    removal = found.removed
-    if json:
-        removed = {
-            "num_candidates": removal.num_candidates,
-            "num_removed": removal.num_removed,
-            "num_by_key": removal.num_by_key,
-            "ids_by_key": {key: removal.ids(key) for key in removal.num_by_key},
-        }
-        hits = [hit.model_dump() for hit in found.hits]
-        print_json({"hits": hits, "removed": removed, "is_exact": found.is_exact})
-        return
-    for hit in found.hits:
-        typer.echo(f"{hit.score:.4f}  {hit.trajectory_id}")
-    typer.echo(f"Leakage guard: {removal}.")

@@ -1,12 +1,11 @@
-"""A bank on disk that is filled with the experts' trajectories of the first evaluation sites."""
+"""Writes the experts' trajectories of the first evaluation sites as a bank that needs no vector store."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from focusmem.bank.embedder import Embedder
-from focusmem.bank.store import Bank
+from focusmem.bank.numpy_bank import write_numpy_bank
 from focusmem.errors import ConfigError
-from focusmem.files import whole_folder
 from focusmem.lab.memory.recall import LabBank
 from focusmem.lab.world.rollout import RolloutStep, session_of
 from focusmem.lab.world.small_png import small_png
@@ -32,11 +31,7 @@ def write_expert_bank(folder: Path, world: World, embedder: Embedder, *, num_sit
         return Screenshot.from_png(small_png(session_of(world, step).image()))
 
     items = LabBank(world, "e", num_sites=num_sites, picture=picture).trajectories
-    with whole_folder(folder) as partial:
-        added = Bank.create(partial, embedder).add(items, embedder)
-        if added.failures:
-            raise ConfigError(f"{added.failures[0].name} cannot be kept: {added.failures[0].reason}")
-        (partial / ".lock").unlink(missing_ok=True)  # nobody writes to it any more
+    write_numpy_bank(folder, items, embedder)
     return WrittenBank(
         folder,
         num_trajectories=len(items),

@@ -1,27 +1,24 @@
-"""The experts' trajectories of a split with their vectors, searched exactly: a bank that fits in memory.
-
-The same guard and the same ranking as a bank on disk, for machines that have no vector store.
-"""
+"""The experts' trajectories of a split with their vectors: a bank in memory, for machines without a vector store."""
 
 import io
 import random
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from focusmem.bank.embedder import Embedder, Moment
-from focusmem.bank.index import ExactIndex
-from focusmem.bank.leakage import KeyColumns, LeakageGuard, Query
-from focusmem.bank.retrieval import Hits, search_index
+from focusmem.bank.leakage import Query, allowed
+from focusmem.bank.numpy_bank import NumpyBank
+from focusmem.bank.reports import Entry
 from focusmem.errors import ConfigError, StorageError
 from focusmem.files import sha256_hex, write_whole
 from focusmem.intervals import grouped_interval
 from focusmem.lab.memory.embedder import moment_of
+from focusmem.lab.policy.drawing import placeholder
 from focusmem.lab.world.experts import as_trajectory, expert_rollouts
 from focusmem.lab.world.rollout import Rollout, RolloutStep, roll_out, screenshot_of
 from focusmem.lab.world.solvers import Solver
@@ -29,27 +26,13 @@ from focusmem.lab.world.tasks import LabTask
 from focusmem.lab.world.ways import needed_way, shown_ways
 from focusmem.lab.world.world import World
 from focusmem.progress import Progress
-from focusmem.schemas import Screenshot, StoredTrajectory, Task, Trajectory
+from focusmem.schemas import Screenshot, StoredTrajectory, Trajectory
 
 _BATCH = 64
 
 
-class Retrieval(Protocol):
-    """Where the laboratory's minds find trajectories: a split's in memory, or a bank on disk."""
-
-    @property
-    def embedder(self) -> Embedder:
-        """What makes vectors of moments."""
-
-    def find(self, moments: Sequence[Moment], tasks: Sequence[Task], *, top: int = 3) -> list[Hits]:
-        """For each moment the nearest trajectories that share no key with its task."""
-
-    def load(self, trajectory_id: str) -> StoredTrajectory:
-        """One that was found."""
-
-
 class LabBank:
-    """Trajectories of a split's sites, in memory. `picture` draws what a step saw; each is drawn when it is needed."""
+    """The experts' episodes on a split's sites. A trajectory with its pictures is made when it is first needed."""
 
     def __init__(
         self,
@@ -61,7 +44,7 @@ class LabBank:
         num_workers: int = 0,
         rollouts: Sequence[Rollout] = (),
     ) -> None:
-        """`rollouts` are the split's, where somebody has rolled them out already."""
+        """`picture` draws what a step saw. `rollouts` are the split's, if they are known already."""
         self.world = world
         self.rollouts: Sequence[Rollout] = rollouts or list(
             expert_rollouts(world, split, num_sites=num_sites, num_workers=num_workers)
@@ -70,7 +53,8 @@ class LabBank:
             raise ConfigError(f"The bank of split '{split}' is empty; give it more sites.")
         self._draw = picture or (lambda step: screenshot_of(world, step))
         self._stored: dict[int, StoredTrajectory] = {}
-        self.place_of = {one.task.task.task_id: place for place, one in enumerate(self.rollouts)}
+        self.place_of = {one.task.name: place for place, one in enumerate(self.rollouts)}
+        """Where each trajectory stands, by its id."""
         self._places: dict[str, list[int]] = {}
         for place, rollout in enumerate(self.rollouts):
             self._places.setdefault(rollout.task.site_id, []).append(place)
@@ -92,55 +76,39 @@ class LabBank:
         return self.stored(place).trajectory
 
     def places_of(self, site_id: str) -> Sequence[int]:
-        """Where a site's trajectories stand; there may be none."""
+        """The places of a site's trajectories; there may be none."""
         return self._places.get(site_id, ())
 
     def any_place(self, rng: random.Random) -> int:
         return rng.randrange(len(self.rollouts))
 
 
-@dataclass(frozen=True)
-class LabRecall:
-    """A bank with the vectors that an embedder gave its trajectories."""
+def searchable(bank: LabBank, embedder: Embedder, *, kept: Path | None = None) -> NumpyBank:
+    """The bank with vectors of its trajectories. With `kept`, a folder, vectors are stored there and reused."""
+    path = None if kept is None else kept / f"{_digest(bank, embedder)}.npy"
+    vectors_ND = None if path is None else _read_vectors(path, len(bank.rollouts))
+    if vectors_ND is None:
+        vectors_ND = _embed(bank, embedder)
+        if path is not None:
+            _keep_vectors(path, vectors_ND)
+    return with_vectors(bank, vectors_ND, embedder.identity)
 
-    bank: LabBank
-    embedder: Embedder
-    index: ExactIndex
-    columns: KeyColumns
-    guard: LeakageGuard
 
-    @classmethod
-    def build(cls, bank: LabBank, embedder: Embedder, *, kept: Path | None = None) -> "LabRecall":
-        """With `kept`, a folder, vectors that were made once are read there, and new ones left there."""
-        path = None if kept is None else kept / f"{_digest(bank, embedder)}.npy"
-        vectors_ND = None if path is None else _read_vectors(path, len(bank.rollouts))
-        if vectors_ND is None:
-            vectors_ND = _embed(bank, embedder)
-            if path is not None:
-                _keep_vectors(path, vectors_ND)
-        return cls.of(bank, embedder, vectors_ND)
+def with_vectors(bank: LabBank, vectors_ND: npt.NDArray[np.float32], embedder: str) -> NumpyBank:
+    """The bank with known vectors, a row for each rollout; `embedder` is the identity of what made them."""
 
-    @classmethod
-    def of(cls, bank: LabBank, embedder: Embedder, vectors_ND: npt.NDArray[np.float32]) -> "LabRecall":
-        """A bank whose vectors are known already, in the order of its trajectories."""
-        guard = LeakageGuard()
-        columns = KeyColumns.of([guard.keys(Query.of(one.task.task)) for one in bank.rollouts])
-        return cls(bank, embedder, ExactIndex(vectors_ND), columns, guard)
+    def load(trajectory_id: str) -> StoredTrajectory:
+        if trajectory_id not in bank.place_of:
+            raise StorageError(f"The laboratory's experts left no trajectory {trajectory_id!r}.")
+        return bank.stored(bank.place_of[trajectory_id])
 
-    def find(self, moments: Sequence[Moment], tasks: Sequence[Task], *, top: int = 3) -> list[Hits]:
-        """The nearest trajectories that share no key with the task at hand."""
-        return self.nearest(self.embedder.embed_queries(moments), tasks, top=top)
-
-    def load(self, trajectory_id: str) -> StoredTrajectory:
-        return self.bank.stored(self.bank.place_of[trajectory_id])
-
-    def nearest(self, vectors_QD: npt.NDArray[np.float32], tasks: Sequence[Task], *, top: int = 3) -> list[Hits]:
-        """The same for moments whose vectors are known already."""
-        names = np.array(list(self.bank.place_of), dtype=object)
-        return [
-            search_index(self.index, names, self.columns, vector_D, self.guard.keys(Query.of(task)), top)
-            for vector_D, task in zip(vectors_QD, tasks, strict=True)
-        ]
+    return NumpyBank(
+        [Entry.of(as_trajectory(rollout, placeholder).trajectory) for rollout in bank.rollouts],
+        vectors_ND,
+        load,
+        embedder=embedder,
+        name="of the laboratory's experts",
+    )
 
 
 def _embed(bank: LabBank, embedder: Embedder) -> npt.NDArray[np.float32]:
@@ -154,14 +122,14 @@ def _embed(bank: LabBank, embedder: Embedder) -> npt.NDArray[np.float32]:
 
 
 def _digest(bank: LabBank, embedder: Embedder) -> str:
-    """Equal for equal vectors: who embeds, what was done, and, by an example, how pages are drawn."""
+    """Equal for equal vectors. One trajectory stands for how pages are drawn."""
     steps = [(one.task.task.instruction, one.steps) for one in bank.rollouts]
     drawn = bank.trajectory(0).model_dump_json()
     return sha256_hex(repr((embedder.identity, steps, drawn)).encode())
 
 
 def _read_vectors(path: Path, num: int) -> npt.NDArray[np.float32] | None:
-    """None where there are none, or where what is there cannot be read: they are then made again."""
+    """None if there are none or if they are damaged: they are then made again."""
     try:
         vectors_ND: npt.NDArray[np.float32] = np.load(path)
     except (OSError, ValueError, EOFError):
@@ -170,7 +138,7 @@ def _read_vectors(path: Path, num: int) -> npt.NDArray[np.float32] | None:
 
 
 def _keep_vectors(path: Path, vectors_ND: npt.NDArray[np.float32]) -> None:
-    """Where they cannot be kept, that is said: it costs the next run a few minutes, not this one its life."""
+    """A failure is reported and does not stop the run: the next run has to make the vectors again."""
     data = io.BytesIO()
     np.save(data, vectors_ND)
     try:
@@ -179,36 +147,28 @@ def _keep_vectors(path: Path, vectors_ND: npt.NDArray[np.float32]) -> None:
         sys.stderr.write(f"The bank's vectors are not kept for next time: {error}\n")
 
 
-def recall_rate(recall: LabRecall, tasks: Sequence[LabTask], *, top: int = 3) -> dict[str, Any]:
-    """How often a trajectory that shows what the task needs is among the first, where the bank holds one.
+def recall_rate(
+    bank: LabBank, recall: NumpyBank, embedder: Embedder, tasks: Sequence[LabTask], *, top: int = 3
+) -> dict[str, Any]:
+    """How often one of the `top` hits shows what the task needs, where the bank holds such a trajectory.
 
-    Asked at every step of an expert's episode; a task counts at each of its steps.
+    `recall` is the bank with vectors. It is searched at every step of an expert's episode; a task counts at each of
+    its steps.
     """
-    world, bank = recall.bank.world, recall.bank
-    shown = [shown_ways(world, one.steps) for one in bank.rollouts]
+    shown = [shown_ways(bank.world, one.steps) for one in bank.rollouts]
     right_site = 0
     right_way: list[list[bool]] = []
     with Progress("recall", total=len(tasks)) as line:
         for task in tasks:
-            rollout = roll_out(world, task, Solver.expert(world, task))
-            way = needed_way(world, task)
-            keys = recall.guard.keys(Query.of(task.task))
-            is_free = ~np.logical_or.reduce(list(recall.columns.matches(keys).values()))
-            own = {
-                place
-                for place, one in enumerate(bank.rollouts)
-                if one.task.site_id == task.site_id and way in shown[place] and is_free[place]
-            }
+            helpful = _helpful(bank, recall, shown, task)
             line.step()
-            if not own:
+            if not helpful:
                 continue
             right_way.append([])
-            moments = [
-                moment_of(rollout, at, lambda step: screenshot_of(world, step)) for at in range(len(rollout.steps))
-            ]
-            for hits in recall.find(moments, [task.task] * len(moments), top=top):
-                places = {bank.place_of[hit.trajectory_id] for hit in hits.hits}
-                right_way[-1].append(bool(places & own))
+            for vector_D in embedder.embed_queries(_moments(bank.world, task)):
+                hits = recall.search(vector_D, Query.of(task.task), top).hits
+                places = {bank.place_of[hit.trajectory_id] for hit in hits}
+                right_way[-1].append(bool(places & helpful))
                 right_site += any(bank.rollouts[place].task.site_id == task.site_id for place in places)
     num_steps = sum(map(len, right_way))
     return {
@@ -220,3 +180,16 @@ def recall_rate(recall: LabRecall, tasks: Sequence[LabTask], *, top: int = 3) ->
         "right_way_interval": list(grouped_interval(right_way)),
         "right_site_rate": right_site / max(1, num_steps),
     }
+
+
+def _helpful(bank: LabBank, recall: NumpyBank, shown: Sequence[Collection[str]], task: LabTask) -> set[int]:
+    """The places of trajectories that show what a task needs and that the leakage guard lets through."""
+    way = needed_way(bank.world, task)
+    is_allowed_N = allowed(recall.candidates.keys.matches(recall.guard.keys(Query.of(task.task))))
+    return {place for place in bank.places_of(task.site_id) if way in shown[place] and is_allowed_N[place]}
+
+
+def _moments(world: World, task: LabTask) -> list[Moment]:
+    """Every step of an expert's episode."""
+    rollout = roll_out(world, task, Solver.expert(world, task))
+    return [moment_of(rollout, at, lambda step: screenshot_of(world, step)) for at in range(len(rollout.steps))]

@@ -1,7 +1,7 @@
-"""The experts' trajectories of a whole split, each site's rolled out when it is first asked for, or all beforehand.
+"""The experts' trajectories of a whole split. A site is rolled out when it is first needed, or all sites beforehand.
 
-Training that never sees a task twice goes through thousands of sites, each of which a batch may ask for: rolling them
-out again and again would be half of a worker's time.
+Training that never repeats a task visits thousands of sites, and any batch may need any of them. Without this bank,
+half of a worker's time would be spent on rolling sites out again.
 """
 
 import random
@@ -12,7 +12,7 @@ from focusmem.errors import ConfigError
 from focusmem.lab.policy.drawing import made_side_by_side, placeholder
 from focusmem.lab.world.experts import VISITS, as_trajectory, site_rollouts
 from focusmem.lab.world.rollout import Rollout
-from focusmem.lab.world.tasks import NUM_SITES
+from focusmem.lab.world.tasks import NUM_SITES, Split
 from focusmem.lab.world.world import World
 from focusmem.schemas import Trajectory
 
@@ -23,19 +23,19 @@ _SITES_KEPT = 256
 class SplitBank:
     """The same trajectories as a `LabBank` of the split holds, under other places."""
 
-    def __init__(self, world: World, split: str, *, num_sites: int | None = None) -> None:
+    def __init__(self, world: World, split: Split, *, num_sites: int | None = None) -> None:
         self.world, self.split, self.num_sites = world, split, num_sites or NUM_SITES[split]
         self._rollouts: Callable[[int], list[Rollout]] = lru_cache(_SITES_KEPT)(self._roll_out)
         self._trajectory = lru_cache(_SITES_KEPT * _MOST)(self._make_trajectory)
 
     def roll_out_all(self, num_workers: int) -> list[list[Rollout]]:
-        """All sites at once, by worker processes; those that are started later share what was made."""
+        """Roll out all sites with worker processes. Processes that are forked later share the result."""
         made = made_side_by_side(self._roll_out, self.num_sites, num_workers)
         self.take(made)
         return made
 
     def take(self, made: list[list[Rollout]]) -> None:
-        """What another bank of the same sites has rolled out."""
+        """Use the rollouts of another bank of the same sites."""
         if len(made) != self.num_sites:
             raise ConfigError(f"A bank of {self.num_sites} sites was given the trajectories of {len(made)}.")
         self._rollouts = made.__getitem__
@@ -47,7 +47,7 @@ class SplitBank:
         return self._trajectory(place)
 
     def places_of(self, site_id: str) -> Sequence[int]:
-        """Where a site's trajectories stand; there may be none."""
+        """The places of a site's trajectories; there may be none."""
         split, number = site_id.split("-")
         if split != self.split or int(number) >= self.num_sites:
             return ()

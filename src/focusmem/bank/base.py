@@ -1,0 +1,68 @@
+"""The seam: a bank as the agent searches it, wherever its vectors lie. D width."""
+
+from collections.abc import Collection, Iterable
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from focusmem.bank.export_folder import Block
+from focusmem.bank.leakage import Query
+from focusmem.bank.reports import Entry, Statistics
+from focusmem.bank.retrieval import Hits
+from focusmem.schemas import StoredTrajectory
+
+
+class SearchableBank(Protocol):
+    def check_embedder(self, identity: str) -> None:
+        """Raise an error if vectors of this embedder cannot be compared with those of the bank."""
+
+    def search(
+        self,
+        vector_D: npt.NDArray[np.floating[Any]],
+        query: Query | None,
+        top: int = 3,
+        *,
+        outcomes: Collection[str] | None = None,
+    ) -> Hits:
+        """The `top` nearest trajectories that share no key of the leakage guard with `query`; with None, of all.
+
+        `outcomes` restricts the search to trajectories that ended so; None allows every outcome.
+        """
+
+    def load(self, trajectory_id: str) -> StoredTrajectory:
+        """The record now, screenshots when they are used."""
+
+    def sites(self) -> list[str]:
+        """The sites of its trajectories, in alphabetical order."""
+
+    def entries(self) -> list[Entry]:
+        """All trajectories, ordered by id."""
+
+
+class StoredBank(SearchableBank, Protocol):
+    """A bank in a folder: besides searching, what commands show of it and what an export of it needs."""
+
+    @property
+    def name(self) -> str:
+        """Its folder, as messages call it."""
+
+    @property
+    def embedder(self) -> str:
+        """The identity of the embedder that made the vectors."""
+
+    @property
+    def width(self) -> int:
+        """Numbers per vector."""
+
+    def blocks(self) -> Iterable[Block]:
+        """All entries with their vectors, some at a time, in the order of the store."""
+
+    def without_vector(self) -> list[str]:
+        """Trajectories that no search finds because they have no vector, by id."""
+
+    def catalogue(self) -> list[str]:
+        """Names that the leakage guard makes slots of."""
+
+    def stats(self) -> Statistics:
+        """How much is in the bank."""

@@ -1,0 +1,42 @@
+"""What a search knows of each trajectory besides its vector: id, keys of the leakage guard, outcome. N rows."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from focusmem.bank.leakage import Flags, KeyColumns
+from focusmem.errors import ConfigError, RecordError
+from focusmem.schemas import Outcome
+
+Codes = npt.NDArray[np.uint8]
+"""Outcomes as numbers: one byte per trajectory."""
+
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+_CODE_OF: dict[str, int] = {outcome: code for code, outcome in enumerate(OUTCOMES)}
+
+
+@dataclass(frozen=True)
+class Candidates:
+    ids_N: npt.NDArray[np.object_]
+    keys: KeyColumns
+    outcomes_N: Codes
+
+    def ended_so(self, outcomes: Collection[str]) -> Flags:
+        """Which of them ended in one of these outcomes."""
+        is_wanted = np.zeros(len(OUTCOMES), dtype=np.bool_)
+        for outcome in outcomes:
+            if outcome not in _CODE_OF:
+                raise ConfigError(f"outcomes names '{outcome}'; choose among {', '.join(OUTCOMES)}.")
+            is_wanted[_CODE_OF[outcome]] = True
+        flags_N: Flags = is_wanted[self.outcomes_N]
+        return flags_N
+
+
+def outcome_codes(outcomes: Iterable[str]) -> Codes:
+    try:
+        return np.array([_CODE_OF[outcome] for outcome in outcomes], dtype=np.uint8)
+    except KeyError as unknown:
+        raise RecordError(f"The bank lists a trajectory with the outcome {unknown}, which does not exist.") from None

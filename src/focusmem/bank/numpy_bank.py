@@ -1,0 +1,140 @@
+"""Trajectories whose vectors fit in memory, searched exactly: for exports and for banks that are made on the fly.
+
+It needs no vector store, and it never changes. N trajectories, D width.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from focusmem.bank.candidates import Candidates, outcome_codes
+from focusmem.bank.embedder import Embedder
+from focusmem.bank.embedding import are_unit, embed_each
+from focusmem.bank.export_folder import Block, ExportFolder, ExportManifest
+from focusmem.bank.index import ExactIndex
+from focusmem.bank.leakage import KeyColumns, LeakageGuard, Query
+from focusmem.bank.reports import Entry, Statistics
+from focusmem.bank.retrieval import Hits, check_top, check_width, search_index
+from focusmem.bank.sketches import Vectors
+from focusmem.errors import ConfigError, RecordError, StorageError
+from focusmem.files import whole_folder
+from focusmem.schemas import StoredTrajectory, save_trajectory
+
+Loader = Callable[[str], StoredTrajectory]
+"""Reads a trajectory, given its id."""
+
+
+class NumpyBank:
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        vectors_ND: Vectors,
+        load: Loader,
+        *,
+        embedder: str,
+        name: str,
+        catalogue: Sequence[str] = (),
+    ) -> None:
+        """`embedder` is the identity of what made the vectors, a row for each entry; messages call the bank `name`."""
+        self.embedder, self.width, self.name = embedder, vectors_ND.shape[1], name
+        self.vectors_ND = vectors_ND
+        self.guard = LeakageGuard(catalogue)
+        self._rows, self._load, self._catalogue = tuple(entries), load, tuple(catalogue)
+        self.candidates = Candidates(
+            np.array([entry.trajectory_id for entry in entries], dtype=object),
+            KeyColumns.of([self.guard.keys(entry.query) for entry in entries]),
+            outcome_codes(entry.outcome for entry in entries),
+        )
+        self._index = ExactIndex(vectors_ND)
+
+    @classmethod
+    def open(cls, path: Path | str) -> Self:
+        """What `focusmem bank export` has written."""
+        folder = ExportFolder(Path(path))
+        manifest = folder.manifest()
+        entries, stored_ND = folder.read(manifest)
+        vectors_ND = np.array(stored_ND)  # in memory: the file may be replaced while it is searched
+        damaged = np.flatnonzero(~are_unit(vectors_ND))
+        if len(damaged):
+            raise RecordError(
+                f"The vector of {entries[damaged[0]].trajectory_id} in {path} is damaged: its length is not one."
+            )
+        return cls(
+            entries,
+            vectors_ND,
+            folder.contents.load,
+            embedder=manifest.identity,
+            name=str(path),
+            catalogue=folder.contents.catalogue(),
+        )
+
+    def check_embedder(self, identity: str) -> None:
+        if identity != self.embedder:
+            raise StorageError(
+                f"The bank {self.name} holds vectors of another embedder ({self.embedder}, not {identity}). Use that "
+                f"one, or make new vectors in a new bank: focusmem bank import NEW {self.name} --embedder FOLDER"
+            )
+
+    def search(
+        self,
+        vector_D: npt.NDArray[np.floating[Any]],
+        query: Query | None,
+        top: int = 3,
+        *,
+        outcomes: Collection[str] | None = None,
+    ) -> Hits:
+        """The nearest trajectories that the leakage guard lets through; with `query` None, it lets all through.
+
+        `outcomes` restricts the search to trajectories that ended so.
+        """
+        check_top(top)
+        query_D = np.asarray(vector_D, dtype=np.float32)
+        check_width(query_D, self.width)
+        keys = None if query is None else self.guard.keys(query)
+        return search_index(self._index, self.candidates, query_D, keys, top, outcomes)
+
+    def load(self, trajectory_id: str) -> StoredTrajectory:
+        return self._load(trajectory_id)
+
+    def sites(self) -> list[str]:
+        return sorted({entry.site for entry in self._rows})
+
+    def entries(self) -> list[Entry]:
+        return sorted(self._rows, key=lambda entry: entry.trajectory_id)
+
+    def blocks(self) -> list[Block]:
+        """All entries with their vectors, in the order of the rows."""
+        return [(self._rows, self.vectors_ND)]
+
+    def catalogue(self) -> list[str]:
+        return list(self._catalogue)
+
+    def without_vector(self) -> list[str]:
+        """No trajectory of this bank lacks a vector."""
+        return []
+
+    def stats(self) -> Statistics:
+        return Statistics.of(
+            self._rows,
+            path=self.name,
+            embedder=self.embedder,
+            width=self.width,
+            num_catalogue_names=len(self._catalogue),
+        )
+
+
+def write_numpy_bank(folder: Path, items: Sequence[StoredTrajectory], embedder: Embedder) -> None:
+    """Write trajectories with their vectors as a new export, in their order, whole or not at all."""
+    kept, vectors_ND, failures = embed_each(items, embedder)
+    if failures:
+        raise ConfigError(f"The trajectory {failures[0].name} cannot be embedded: {failures[0].reason}")
+    with whole_folder(folder) as partial:
+        export = ExportFolder(partial)
+        for item in kept:
+            place = export.contents.trajectory(item.trajectory.trajectory_id)
+            save_trajectory(place, item.trajectory, item.screenshots)
+        manifest = ExportManifest(identity=embedder.identity, width=embedder.width)
+        export.write(manifest, len(kept), [([Entry.of(item.trajectory) for item in kept], vectors_ND)], ())

@@ -1,0 +1,66 @@
+"""How the `focusmem bank` commands print what they did."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from focusmem.cli.output import print_json, printable
+
+if TYPE_CHECKING:
+    from focusmem.bank.embedder import QwenEmbedder
+    from focusmem.bank.reports import Added, Failure
+    from focusmem.bank.retrieval import Hits
+
+
+def tell(figures: dict[str, Any], failures: "Sequence[Failure]", *, json: bool) -> None:
+    """Print figures, then every failure by name. The command ends with exit code 1 if there are any."""
+    if json:
+        print_json({**figures, "num_failed": len(failures), "failures": [asdict(failure) for failure in failures]})
+    else:
+        for failure in failures:
+            typer.echo(f"left out {printable(failure.name)}: {printable(failure.reason)}")
+        parts = {**figures, "num_failed": len(failures)}
+        typer.echo(", ".join(f"{name.removeprefix('num_')} {printable(str(value))}" for name, value in parts.items()))
+    if failures:
+        raise typer.Exit(1)
+
+
+def frames_of(model: "QwenEmbedder | None") -> dict[str, int]:
+    if model is None:
+        return {}
+    counts = model.counts
+    return {"num_frames": counts.num_frames, "num_frames_used": counts.num_frames_used}
+
+
+def tell_added(report: "Added", model: "QwenEmbedder | None", bank: Path, *, json: bool) -> None:
+    figures = {
+        "path": str(bank),
+        "num_added": len(report.added),
+        "num_known": len(report.known),
+        "num_skipped": report.num_skipped,
+        **frames_of(model),
+    }
+    if report.num_skipped and not json:
+        why = "they did not end in success (--any-outcome adds such trajectories), or have no step"
+        typer.echo(f"{report.num_skipped} skipped: {why}.")
+    tell(figures, report.failures, json=json)
+
+
+def show_hits(found: "Hits", *, json: bool) -> None:
+    removal = found.removed
+    if json:
+        removed = {
+            "num_candidates": removal.num_candidates,
+            "num_removed": removal.num_removed,
+            "num_by_key": removal.num_by_key,
+            "ids_by_key": {key: removal.ids(key) for key in removal.num_by_key},
+        }
+        hits = [hit.model_dump() for hit in found.hits]
+        print_json({"hits": hits, "removed": removed, "is_exact": found.is_exact})
+        return
+    for hit in found.hits:
+        typer.echo(f"{hit.score:.4f}  {hit.trajectory_id}")
+    typer.echo(f"Leakage guard: {removal}.")

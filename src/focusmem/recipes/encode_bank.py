@@ -1,0 +1,191 @@
+"""Encodes all trajectories of a bank beforehand, so that no step of an episode has to wait for it."""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+import torch
+
+from focusmem.agent.fronts.latent import LatentFront
+from focusmem.bank.base import SearchableBank
+from focusmem.bank.embedding import in_batches
+from focusmem.bank.opening import open_bank
+from focusmem.bank.reports import Failure
+from focusmem.errors import ConfigError, FocusmemError, UserError
+from focusmem.evidence import Serialiser, episodic_items
+from focusmem.progress import Progress
+from focusmem.recipes.run_parts import Parts
+from focusmem.recipes.run_settings import RunSettings
+from focusmem.schemas import Prompt, StoredTrajectory
+from focusmem.suites.task_file import TaskSuite
+from focusmem.worker_processes import worker_processes
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What was encoded; a trajectory is one item."""
+
+    num_items: int = 0
+    num_encoded: int = 0
+    num_cached: int = 0
+    """Items that were in the cache already."""
+    num_bytes: int = 0
+    """The size of all these items in the cache."""
+    seconds: float = 0.0
+    failures: tuple[Failure, ...] = ()
+    """Trajectories that could not be read."""
+
+    def __add__(self, other: "Encoded") -> "Encoded":
+        return Encoded(
+            self.num_items + other.num_items,
+            self.num_encoded + other.num_encoded,
+            self.num_cached + other.num_cached,
+            self.num_bytes + other.num_bytes,
+            self.seconds + other.seconds,
+            self.failures + other.failures,
+        )
+
+
+def encode_bank(
+    bank: SearchableBank, front: LatentFront, ids: Sequence[str] | None = None, *, line: Progress | None = None
+) -> Encoded:
+    """Put the trajectories of a bank, or those named, into the cache of a front. Cached ones are not encoded again."""
+    if ids is None:
+        ids = [entry.trajectory_id for entry in bank.entries()]
+    total = Encoded()
+    for encoded in _batches(bank, front, ids):
+        total += encoded
+        _tick(line, encoded)
+    return total
+
+
+def encode_stored_bank(settings: RunSettings, folder: Path, *, num_processes: int = 1) -> Encoded:
+    """Encode a bank on disk into the cache folder of the settings, with the memory that the settings name."""
+    if settings.memory.cache.folder is None:
+        raise ConfigError("memory.cache.folder is missing: encoded items are kept there.")
+    cache = replace(settings.memory.cache, memory_limit_bytes=0)  # nothing is read again
+    settings = replace(settings, memory=replace(settings.memory, cache=cache))
+    bank, parts = open_bank(folder), _parts(settings)
+    if not parts.is_latent:
+        raise ConfigError(f"The memory '{settings.memory.name}' encodes nothing; choose a trained one, such as full.")
+    started = time.monotonic()
+    ids = [entry.trajectory_id for entry in bank.entries()]
+    with Progress("encode", total=len(ids)) as line:
+        if num_processes == 1:
+            total = encode_bank(bank, _front(parts), ids, line=line)
+        else:
+            total = _share_out(settings, folder, ids, num_processes, line)
+    return replace(total, seconds=time.monotonic() - started)
+
+
+def episodic_record(serialise: Serialiser, stored: StoredTrajectory) -> Prompt:
+    """A trajectory as the encoder reads it. Neither its rank nor its score is part of that."""
+    [item] = episodic_items([(stored.trajectory, 0.0)])
+    return serialise(item, stored.screenshots)
+
+
+def _batches(bank: SearchableBank, front: LatentFront, ids: Sequence[str]) -> Iterator[Encoded]:
+    cache = front.cache
+    for batch in in_batches(ids):
+        records, failures = [], []
+        for name in batch:
+            try:
+                records.append(episodic_record(front.serialise, bank.load(name)))
+            except UserError as error:
+                failures.append(Failure(name, str(error)))
+        missing = [record for record in records if cache.size_of(record) is None]
+        cache.fetch(missing)
+        yield Encoded(
+            num_items=len(batch),
+            num_encoded=len(missing),
+            num_cached=len(records) - len(missing),
+            num_bytes=sum(cache.size_of(record) or 0 for record in records),
+            failures=tuple(failures),
+        )
+
+
+def _parts(settings: RunSettings) -> Parts:
+    return Parts(settings, TaskSuite("bank", ()))  # of a run's parts only the memory is used, so there are no tasks
+
+
+def _front(parts: Parts) -> LatentFront:
+    front = parts.front
+    assert isinstance(front, LatentFront), "the memory is latent"
+    return front
+
+
+def _tick(line: Progress | None, encoded: Encoded) -> None:
+    if line is not None:
+        line.step(encoded.num_items - len(encoded.failures))
+        line.step(len(encoded.failures), failed=True)
+
+
+# Several processes
+
+
+def _share_out(settings: RunSettings, folder: Path, ids: Sequence[str], num: int, line: Progress) -> Encoded:
+    parts = [ids[number::num] for number in range(num)]
+    total = Encoded()
+    with (
+        _pipes(num) as (readers, writers),
+        worker_processes(partial(_take_part, settings, folder, parts, writers), num) as processes,
+    ):
+        for writer in writers:
+            writer.close()  # so that a pipe ends with its process
+        for encoded in _received(readers):
+            total += encoded
+            _tick(line, encoded)
+        for process in processes:
+            process.join()
+    num_failed = sum(process.exitcode != 0 for process in processes)
+    if num_failed:
+        raise FocusmemError(
+            f"{num_failed} of {num} processes stopped early; their messages are above. What was encoded is kept; the "
+            "same command resumes from there."
+        )
+    return total
+
+
+def _take_part(
+    settings: RunSettings,
+    folder: Path,
+    parts: Sequence[Sequence[str]],
+    writers: Sequence[Connection],
+    number: int,
+) -> None:
+    for place, writer in enumerate(writers):
+        if place != number:
+            writer.close()
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // len(parts)))
+    front = _front(_parts(settings))
+    for encoded in _batches(open_bank(folder), front, parts[number]):
+        writers[number].send(encoded)
+
+
+@contextmanager
+def _pipes(num: int) -> Iterator[tuple[list[Connection], list[Connection]]]:
+    pairs = [get_context("spawn").Pipe(duplex=False) for _ in range(num)]
+    try:
+        yield [reader for reader, _ in pairs], [writer for _, writer in pairs]
+    finally:
+        for pair in pairs:
+            for end in pair:
+                end.close()
+
+
+def _received(readers: Sequence[Connection]) -> Iterator[Encoded]:
+    """What the processes report, until the last of them has closed its pipe."""
+    left = list(readers)
+    while left:
+        for reader in wait(left):
+            assert isinstance(reader, Connection), "only connections were given"
+            try:
+                yield reader.recv()
+            except (EOFError, OSError):  # the process has ended, perhaps in the middle of a report
+                left.remove(reader)
