@@ -4,9 +4,10 @@ import re
 import pytest
 
 from focusmem.errors import ConfigError, StorageError
-from focusmem.reports import RunFolder, write_page
+from focusmem.reports import write_page
 from focusmem.reports.page import as_script_text
-from reports.runs import make_episode, make_task, write_run
+from focusmem.schemas import RunFolder
+from stored_runs import make_finished, make_task, write_run
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -25,20 +26,24 @@ def test_hostile_text_is_read_back_as_it_was_and_cannot_end_its_element():
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_the_page_has_only_our_elements_whatever_a_run_says(tmp_path, text):
-    calm, hostile = (
-        _page(tmp_path / name, make_episode(1, task=make_task(1, instruction=words), answer=words, method=words))
-        for name, words in (("calm", "calm"), ("hostile", text))
-    )
+    calm, hostile = (_page(tmp_path / name, _saying(words)) for name, words in (("calm", "calm"), ("hostile", text)))
     assert re.findall(r"</?[a-z!][^>\n]*>", calm) == re.findall(r"</?[a-z!][^>\n]*>", hostile)
 
 
-def _page(folder, *episodes):
-    write_run(folder / "run", list(episodes))
+def _saying(words):
+    task = make_task(1, instruction=words)
+    return make_finished(
+        1, task=task, answer=words, method=words, verdict={"reason": words, "judge": words, "raw": words}
+    )
+
+
+def _page(folder, *finished):
+    write_run(folder / "run", finished)
     return write_page([RunFolder.open(folder / "run")], folder / "page.html").path.read_text()
 
 
 def test_the_policy_forbids_all_but_our_own(tmp_path):
-    page = _page(tmp_path, make_episode(1))
+    page = _page(tmp_path, make_finished(1))
     [policy] = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
@@ -46,7 +51,7 @@ def test_the_policy_forbids_all_but_our_own(tmp_path):
 
 
 def test_a_large_page_keeps_its_pictures_beside_it(tmp_path):
-    run = write_run(tmp_path / "run", [make_episode(1)])
+    run = write_run(tmp_path / "run", [make_finished(1)])
     whole = write_page([RunFolder.open(run)], tmp_path / "whole.html")
     assert whole.picture_folder is None
     assert not (tmp_path / "whole_pictures").exists()
@@ -61,7 +66,7 @@ def test_a_large_page_keeps_its_pictures_beside_it(tmp_path):
 
 
 def test_a_page_made_again_takes_its_old_pictures_away(tmp_path):
-    run = write_run(tmp_path / "run", [make_episode(1)])
+    run = write_run(tmp_path / "run", [make_finished(1)])
     page = tmp_path / "page.html"
     write_page([RunFolder.open(run)], page, max_bytes=1000)
     write_page([RunFolder.open(run)], page, max_bytes=1000)
@@ -72,7 +77,7 @@ def test_a_page_made_again_takes_its_old_pictures_away(tmp_path):
 
 @pytest.mark.parametrize("max_bytes", [1000, 10**8])
 def test_a_folder_that_is_not_ours_is_left_alone(tmp_path, max_bytes):
-    run = write_run(tmp_path / "run", [make_episode(1)])
+    run = write_run(tmp_path / "run", [make_finished(1)])
     (tmp_path / "page_pictures").mkdir()
     (tmp_path / "page_pictures" / "holiday.jpg").touch()
     with pytest.raises(StorageError, match=r"holiday\.jpg"):
@@ -80,15 +85,15 @@ def test_a_folder_that_is_not_ours_is_left_alone(tmp_path, max_bytes):
 
 
 def test_a_file_in_the_place_of_the_pictures_is_left_alone(tmp_path):
-    run = write_run(tmp_path / "run", [make_episode(1)])
+    run = write_run(tmp_path / "run", [make_finished(1)])
     (tmp_path / "page_pictures").touch()
-    with pytest.raises(StorageError, match="is no folder"):
+    with pytest.raises(StorageError, match="but it is a file"):
         write_page([RunFolder.open(run)], tmp_path / "page.html")
 
 
 def test_a_run_may_be_reported_twice(tmp_path):
-    folder = write_run(tmp_path / "run", [make_episode(1), make_episode(2)])
-    (folder / "episodes" / "task-1" / "episode.json").write_text("{")
+    folder = write_run(tmp_path / "run", [make_finished(1), make_finished(2)])
+    (folder / "episodes" / "task-1" / "1" / "episode.json").write_text("{")
     run = RunFolder.open(folder)
     first, second = (write_page([run], tmp_path / "page.html") for _ in range(2))
     assert first == second
@@ -96,6 +101,6 @@ def test_a_run_may_be_reported_twice(tmp_path):
 
 
 def test_three_runs_are_too_many(tmp_path):
-    run = RunFolder.open(write_run(tmp_path / "run", [make_episode(1)]))
+    run = RunFolder.open(write_run(tmp_path / "run", [make_finished(1)]))
     with pytest.raises(ConfigError, match="not 3"):
         write_page([run] * 3, tmp_path / "page.html")

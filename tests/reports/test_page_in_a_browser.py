@@ -1,21 +1,21 @@
 """The page as a reader has it: opened from a file in a real browser, with the keys pressed and the filters used."""
 
-import os
 import time
 from pathlib import Path
 
 import pytest
 
-from factories import make_trajectory
-from focusmem.reports import RunFolder, write_page
-from focusmem.schemas import make_action, save_trajectory
-from reports.runs import make_episode, make_notes, make_offer, make_task, with_action, write_run
+from factories import make_screenshot, make_trajectory
+from focusmem.evaluation.metrics import figures
+from focusmem.reports import write_page
+from focusmem.schemas import RunFolder, make_action, save_trajectory
+from stored_runs import make_finished, make_notes, make_offer, make_task, with_action, with_closing, write_run
 
 pytestmark = pytest.mark.browser
 
 HOSTILE = "</script><img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>"
-OPEN_S = 5.0
-WAIT_S = 5.0
+WAIT_S = 30.0
+"""Far more than any wait needs: only a page that never gets there takes so long."""
 
 
 class Reader:
@@ -87,13 +87,14 @@ def reader(chromium):
 
 
 def page_of(tmp_path, *runs, **options):
-    folders = [write_run(tmp_path / name, episodes) for name, episodes in zip(("one", "other"), runs, strict=False)]
-    return write_page([RunFolder.open(folder) for folder in folders], tmp_path / "page.html", **options).path
+    folders = [write_run(tmp_path / name, finished) for name, finished in zip(("one", "other"), runs, strict=False)]
+    opened = [RunFolder.open(folder) for folder in folders]
+    return write_page(opened, tmp_path / "page.html", count_figures=figures, **options).path
 
 
 def test_filters_and_search_narrow_the_list(tmp_path, reader):
     outcomes = ["success", "failure", "success", "error"]
-    reader.open(page_of(tmp_path, [make_episode(number, outcome) for number, outcome in enumerate(outcomes)]))
+    reader.open(page_of(tmp_path, [make_finished(number, outcome) for number, outcome in enumerate(outcomes)]))
     assert len(reader.titles()) == 4
     assert reader.texts("#filters button") == ["All4", "Won2", "Lost1", "Error1"]
 
@@ -112,7 +113,7 @@ def test_filters_and_search_narrow_the_list(tmp_path, reader):
 
 
 def test_keys_walk_through_steps_and_episodes(tmp_path, reader):
-    reader.open(page_of(tmp_path, [make_episode(1, num_steps=4), make_episode(2, num_steps=2)]))
+    reader.open(page_of(tmp_path, [make_finished(1, num_steps=4), make_finished(2, num_steps=2)]))
     assert reader.position() == "step 1 of 4"
     reader.press("ArrowRight", "j")
     assert reader.position() == "step 3 of 4"
@@ -130,7 +131,7 @@ def test_keys_walk_through_steps_and_episodes(tmp_path, reader):
 
 
 def test_search_by_key_does_not_step(tmp_path, reader):
-    reader.open(page_of(tmp_path, [make_episode(1), make_episode(2)]))
+    reader.open(page_of(tmp_path, [make_finished(1), make_finished(2)]))
     reader.press("/", "j", "Backspace", "-", "2")
     assert reader.see("document.querySelector('#search').value") == "-2"
     assert reader.titles() == ["How much is mug number 2?"]
@@ -145,7 +146,7 @@ def test_search_by_key_does_not_step(tmp_path, reader):
 
 
 def test_a_page_can_be_opened_at_a_step(tmp_path, reader):
-    path = page_of(tmp_path, [make_episode(1), make_episode(2)])
+    path = page_of(tmp_path, [make_finished(1), make_finished(2)])
     reader.open(path, "#task=2&step=3")
     assert reader.text("#episode h2") == "How much is mug number 2?"
     assert reader.position() == "step 3 of 3"
@@ -155,7 +156,7 @@ def test_a_page_can_be_opened_at_a_step(tmp_path, reader):
 
 @pytest.mark.parametrize("address", ["#task=99&step=3", "#task=x", "#<b>"])
 def test_a_senseless_address_opens_the_first_episode(tmp_path, reader, address):
-    reader.open(page_of(tmp_path, [make_episode(1)]), address)
+    reader.open(page_of(tmp_path, [make_finished(1)]), address)
     assert reader.position() == "step 1 of 3"
 
 
@@ -163,7 +164,7 @@ def test_a_senseless_address_opens_the_first_episode(tmp_path, reader, address):
 def test_it_follows_the_systems_theme_and_its_own_switch(tmp_path, reader, scheme):
     ground = "getComputedStyle(document.body).backgroundColor"
     reader.prefer(scheme)
-    reader.open(page_of(tmp_path, [make_episode(1)]))
+    reader.open(page_of(tmp_path, [make_finished(1)]))
     before = reader.see(ground)
     assert before == {"light": "rgb(246, 245, 242)", "dark": "rgb(22, 24, 28)"}[scheme]
     reader.click("#theme")
@@ -173,7 +174,7 @@ def test_it_follows_the_systems_theme_and_its_own_switch(tmp_path, reader, schem
 
 
 def test_the_click_is_a_dot_where_it_was(tmp_path, reader):
-    reader.open(page_of(tmp_path, [make_episode(10, num_steps=3)]))
+    reader.open(page_of(tmp_path, [make_finished(10, num_steps=3)]))
     trajectory, _ = make_trajectory(3, seed=10)
     x, y = trajectory.steps[0].click_point
     place = reader.see(
@@ -188,7 +189,7 @@ def test_the_click_is_a_dot_where_it_was(tmp_path, reader):
 
 
 def test_the_screenshot_is_looked_at_closer_by_mouse_and_by_keys(tmp_path, reader):
-    reader.open(page_of(tmp_path, [make_episode(1)]))
+    reader.open(page_of(tmp_path, [make_finished(1)]))
     for look in (lambda: reader.click(".seen .shot"), lambda: reader.press("Enter"), lambda: reader.press(" ")):
         look()
         assert reader.see("document.querySelector('#closer').open")
@@ -202,7 +203,7 @@ def test_the_prompt_is_shown_on_demand(tmp_path, reader):
     trajectory, _ = make_trajectory(3, seed=1)
     digest = trajectory.steps[0].screenshot.sha256
     notes = (make_notes(prompt=("system: Act.", f"user: Look at {digest} now.")),) * 3
-    reader.open(page_of(tmp_path, [make_episode(1, notes=notes)]))
+    reader.open(page_of(tmp_path, [make_finished(1, notes=notes)]))
     assert reader.texts(".prompt pre") == []
     reader.press("p")
     assert reader.texts(".prompt pre")[0] == "system: Act."
@@ -219,8 +220,8 @@ def test_memory_shows_what_was_offered_and_what_became_of_it(tmp_path, reader):
         make_offer(trajectory, rank=0, role="working", trajectory_id=None, score=None, trust=None, attention=()),
     ]
     save_trajectory(tmp_path / "one" / "recalled" / trajectory.trajectory_id, trajectory, screenshots)
-    reader.open(page_of(tmp_path, [make_episode(1, notes=(make_notes(*offers, num_removed={"template": 4}),) * 3)]))
-    assert reader.text(".removed") == "The leakage guard left trajectories out: 4 by template."
+    reader.open(page_of(tmp_path, [make_finished(1, notes=(make_notes(*offers, num_removed={"template": 4}),) * 3)]))
+    assert reader.text(".removed") == "Trajectories removed by the leakage guard: 4 by template."
     assert reader.texts(".decision") == ["accepted", "rejected", "accepted"]
     assert reader.text(".memory h3 small") == "2 of 3 accepted, 16 memory tokens"
     assert reader.texts(".card:first-of-type .measure b") == ["0.83", "0.91"]
@@ -246,10 +247,10 @@ def test_memory_that_was_shown_raw_in_earlier_runs_is_not_called_nothing(tmp_pat
     trajectory, _ = make_trajectory(2, seed=7)
     raw = make_offer(trajectory, trust=None, num_tokens=0, attention=())
     notes = (make_notes(raw, num_memory_tokens=979), make_notes(num_memory_tokens=979), make_notes())
-    reader.open(page_of(tmp_path, [make_episode(1, notes=notes)]))
+    reader.open(page_of(tmp_path, [make_finished(1, notes=notes)]))
     assert reader.text(".card .measures > .faint") == "2 steps, raw"
     reader.press("j")
-    assert "Where the 979 memory tokens came from was not recorded." in reader.text(".done")
+    assert "The source of the 979 memory tokens was not recorded." in reader.text(".done")
     reader.press("j")
     assert "Memory offered nothing." in reader.text(".done")
 
@@ -258,7 +259,7 @@ def test_a_long_name_stays_within_its_card(tmp_path, reader):
     trajectory, screenshots = make_trajectory(12, seed=7)
     long = trajectory.model_copy(update={"trajectory_id": "much-" * 24 + "more"})
     save_trajectory(tmp_path / "one" / "recalled" / long.trajectory_id, long, screenshots)
-    reader.open(page_of(tmp_path, [make_episode(1, notes=(make_notes(make_offer(long)),) * 3)]))
+    reader.open(page_of(tmp_path, [make_finished(1, notes=(make_notes(make_offer(long)),) * 3)]))
     widths = "(name) => document.querySelector(name).getBoundingClientRect().right"
     for part in (".card-head", ".decision", ".measures", ".thumbnails"):
         assert reader.see(f"({widths})('{part}')") <= reader.see(f"({widths})('.card')"), part
@@ -269,21 +270,21 @@ def pair(tmp_path, **options):
     outcomes = [("success", "success"), ("success", "failure"), ("failure", "success"), ("failure", "failure")]
     one, other = [], []
     for number, (first, second) in enumerate(outcomes):
-        episode, attempt = make_episode(number, first)
-        one.append((episode, attempt))
-        changed = with_action(attempt, 1, make_action("wait")) if number == 1 else attempt
-        other.append(make_episode(number, second, attempt=changed, method="none"))
+        one.append(make_finished(number, first))
+        recording = one[-1].recording
+        changed = with_action(recording, 1, make_action("wait")) if number == 1 else recording
+        other.append(make_finished(number, second, recording=changed, method="none"))
     return page_of(tmp_path, one, other, **options)
 
 
 def test_two_runs_stand_side_by_side_with_their_divergence(tmp_path, reader):
     reader.open(pair(tmp_path))
-    assert reader.texts(".tally") == ["A alone won 1", "B alone won 1", " both won 1", " neither 1"]
+    assert reader.texts(".tally") == ["A won alone 1", "B won alone 1", " both won 1", " neither won 1"]
     assert len(reader.texts(".column")) == 2
-    assert reader.text(".divergence-line") == "Both runs did the same."
+    assert reader.text(".divergence-line") == "Both runs took the same actions."
 
     reader.press("]", "End")
-    assert "part at step 2" in reader.text("#divergence")
+    assert "First difference at step 2" in reader.text("#divergence")
     reader.press("d")
     assert reader.position() == "step 2 of 3"
     assert reader.texts(".decided .verb") == ["type", "wait"]
@@ -295,16 +296,86 @@ def test_two_runs_stand_side_by_side_with_their_divergence(tmp_path, reader):
     assert reader.position() == "step 2 of 3"
 
 
-def test_pairs_that_were_not_judged_are_left_out_and_counted(tmp_path, reader):
-    outcomes = [("success", "error"), ("error", "error"), ("failure", "not_judged"), ("success", "success")]
-    one, other = ([make_episode(number, own) for number, own in enumerate(run)] for run in zip(*outcomes, strict=True))
-    one.append(make_episode(7))
+def test_pairs_that_were_not_judged_are_left_out_and_an_error_counts_as_not_won(tmp_path, reader):
+    outcomes = [("success", "error"), ("error", "blocked"), ("failure", "not_judged"), ("success", "success")]
+    one, other = ([make_finished(number, own) for number, own in enumerate(run)] for run in zip(*outcomes, strict=True))
+    one.append(make_finished(7))
     reader.open(page_of(tmp_path, one, other))
     assert reader.texts(".tally") == [
-        "A alone won 0", "B alone won 0", " both won 1", " neither 0", " left out, not judged in both 3",
-        " only in one run 1",
+        "A won alone 1", "B won alone 0", " both won 1", " neither won 1", " not judged in both 1",
+        " in one run only 1",
     ]  # fmt: skip
-    assert reader.text("[data-filter=only-a]") == "Only A won0"
+    assert reader.text("[data-filter=only-a]") == "Only A won1"
+
+
+def test_the_header_shows_the_figures(tmp_path, reader):
+    judge = {"judge": "a model", "score": 0.5, "raw": "half", "cost": {"num_calls": 3, "seconds": 2.0}}
+    finished = [make_finished(1, verdict=judge), make_finished(2, "error", num_broken=1), make_finished(3, "blocked")]
+    reader.open(page_of(tmp_path, finished))
+    shown = dict(zip(reader.texts(".figures thead th"), reader.texts(".figures tbody tr > *"), strict=True))
+    assert shown["success"].startswith("33 %")
+    assert shown["won"] == "1 of 3100 % of 1 judged"
+    assert shown["errors"] == "21 blocked, 1 restarted"
+    assert (shown["mean score"], shown["judge calls"]) == ("0.5", "32.0 s")
+
+
+def test_attempts_at_a_task_have_numbers(tmp_path, reader):
+    finished = [make_finished(1), make_finished(1, "failure", attempt=2), make_finished(2)]
+    reader.open(page_of(tmp_path, finished))
+    names = "[...document.querySelectorAll('.row-notes span:first-child')].map((found) => found.textContent)"
+    assert reader.see(names) == ["shop/task-1 #1", "shop/task-1 #2", "shop/task-2 #1"]
+    assert reader.text("#count") == "3 attempts"
+    reader.type("#search", "task-1 #2")
+    assert reader.texts(".row-notes span:first-child") == ["shop/task-1 #2"]
+    assert reader.text(".episode-head .task-id") == "shop/task-1 #2"
+
+
+def test_the_closing_screenshot_is_the_last_card(tmp_path, reader):
+    finished = make_finished(1, num_steps=2)
+    closed = finished._replace(
+        recording=with_closing(finished.recording, make_screenshot(77), "https://shop.example/end")
+    )
+    reader.open(page_of(tmp_path, [closed], [make_finished(1, num_steps=4)]))
+    assert [len(reader.texts(f".strip:nth-child({run}) .strip-step")) for run in (1, 2)] == [3, 4]
+    reader.press("j", "j")
+    assert reader.text(".column:first-child .decided") == "After the last action"
+    assert reader.text(".column:first-child .url") == "https://shop.example/end"
+    assert reader.text(".column:nth-child(2) .position").startswith("step 3 of 4")
+    reader.wait("document.querySelector('.closing .seen img').naturalWidth === 96")
+    reader.click(".closing .seen .shot")
+    assert reader.see("document.querySelector('#closer').open")
+    assert reader.texts("#closer .verb") == [], "nothing was decided any more"
+    reader.press("Escape", "j")
+    assert "This episode has ended." in reader.text(".column:first-child")
+
+
+def test_the_end_key_goes_to_the_closing_screenshot(tmp_path, reader):
+    finished = make_finished(1, num_steps=2)
+    path = page_of(tmp_path, [finished._replace(recording=with_closing(finished.recording, make_screenshot(77)))])
+    reader.open(path)
+    reader.press("End", "j")
+    assert reader.see("location.hash") == "#task=1&step=3"
+    assert reader.text(".strip-step.current .caption") == "end"
+    reader.open(path, "?#task=1&step=99")
+    assert reader.text(".decided") == "After the last action"
+
+
+def test_the_verdict_tells_reason_score_judge_and_reply(tmp_path, reader):
+    verdict = {
+        "judge": "a model", "judge_profile": "strict", "score": 0.25, "reason": "It bought the wrong mug.",
+        "raw": "Thoughts: ...\nVerdict: failure", "cost": {"num_calls": 1, "seconds": 1.5, "num_prompt_tokens": 900},
+    }  # fmt: skip
+    broken = make_finished(2, "error", error="The site is down.", num_broken=2, verdict={"reason": "The site is down."})
+    reader.open(page_of(tmp_path, [make_finished(1, "failure", verdict=verdict), broken]))
+    assert reader.text(".verdict") == "a model (strict): It bought the wrong mug. Score 0.25."
+    assert "Verdict: failure" not in reader.text(".ending"), "it is folded"
+    reader.click(".ending summary")
+    reader.wait("document.querySelector('.ending pre') !== null")
+    assert reader.text(".ending pre") == verdict["raw"]
+    assert reader.text(".ending .folded p") == "The judge's reply (1 call, 1.5 s, 900 tokens):"
+    reader.press("]")
+    assert reader.text(".broken") == "The attempt broke 2 times before and was started again."
+    assert reader.texts(".ending p") == ["The site is down.", reader.text(".broken")], "a reason is told once"
 
 
 def test_filters_of_two_runs(tmp_path, reader):
@@ -317,8 +388,8 @@ def test_filters_of_two_runs(tmp_path, reader):
 
 
 def test_an_episode_of_one_run_and_one_without_steps(tmp_path, reader):
-    broken, _ = make_episode(2, "error", notes=(), answer=None, error="The site is down.")
-    reader.open(page_of(tmp_path, [make_episode(1, num_steps=2), (broken, None)], [make_episode(2, num_steps=3)]))
+    broken = make_finished(2, "error", notes=(), answer=None, error="The site is down.")
+    reader.open(page_of(tmp_path, [make_finished(1, num_steps=2), broken], [make_finished(2, num_steps=3)]))
     assert "This run has no episode" in reader.text(".column:nth-child(2)")
     reader.press("]")
     assert "The site is down." in reader.text(".column")
@@ -346,25 +417,32 @@ def test_hostile_text_stays_text(tmp_path, reader):
             "reply": HOSTILE,
         }
     )
-    attempt = (trajectory.model_copy(update={"steps": (step,), "instruction": HOSTILE}), screenshots)
-    save_trajectory(tmp_path / "one" / "recalled" / trajectory.trajectory_id, *attempt)
+    changes = {"steps": (step,), "instruction": HOSTILE}
+    recording = with_closing((trajectory.model_copy(update=changes), screenshots), make_screenshot(77), HOSTILE)
+    save_trajectory(tmp_path / "one" / "recalled" / trajectory.trajectory_id, *recording)
     notes = make_notes(
         make_offer(trajectory), make_offer(trajectory, trajectory_id=HOSTILE), prompt=(HOSTILE,), seconds={HOSTILE: 1.0}
     )
     task = make_task(1, instruction=HOSTILE, site=HOSTILE, answer=HOSTILE)
-    episode, _ = make_episode(1, task=task, method=HOSTILE, answer=HOSTILE, notes=(notes,))
-    reader.open(page_of(tmp_path, [(episode, attempt)]))
+    verdict = {"reason": HOSTILE, "judge": HOSTILE, "judge_profile": HOSTILE, "raw": HOSTILE}
+    changes = {"task": task, "method": HOSTILE, "answer": HOSTILE, "notes": (notes,), "error": "It broke."}
+    reader.open(page_of(tmp_path, [make_finished(1, recording=recording, verdict=verdict, **changes)]))
     reader.press("p")
     reader.see("document.querySelectorAll('details').forEach((found) => { found.open = true; })")
     assert reader.text("#episode h2") == HOSTILE
     assert reader.text(".prompt pre") == HOSTILE
+    assert reader.text(".verdict") == f"{HOSTILE} ({HOSTILE}): {HOSTILE}"
+    reader.wait("document.querySelector('.ending pre') !== null")
+    assert reader.text(".ending pre") == HOSTILE
+    reader.press("End")
+    assert reader.text(".closing .url") == HOSTILE
     assert reader.see("document.title") == "one - focusmem trace"
     assert reader.see("document.querySelectorAll('[onerror]').length") == 0
 
 
 def test_even_markup_that_got_in_could_not_run(tmp_path, reader):
     """The content policy is the second wall: inline handlers and scripts are refused, and nothing may be fetched."""
-    reader.open(page_of(tmp_path, [make_episode(1)]))
+    reader.open(page_of(tmp_path, [make_finished(1)]))
     reader.see(
         """(() => {
           const place = document.createElement('div');
@@ -385,16 +463,12 @@ def test_even_markup_that_got_in_could_not_run(tmp_path, reader):
     reader.requests.clear()
 
 
-def test_five_hundred_episodes_open_quickly(tmp_path, reader, monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda handle: None)  # nobody needs these files after a crash
-    attempts = [make_trajectory(1, seed=number) for number in range(20)]
-    episodes = [make_episode(number, attempt=attempts[number % 20]) for number in range(500)]
-    episodes[0] = make_episode(0, num_steps=60)
-    path = page_of(tmp_path, episodes)
-    start = time.perf_counter()
-    reader.open(path)
+def test_five_hundred_episodes_load_only_the_pictures_in_view(tmp_path, reader):
+    recordings = [make_trajectory(1, seed=number) for number in range(20)]
+    finished = [make_finished(number, recording=recordings[number % 20]) for number in range(500)]
+    finished[0] = make_finished(0, num_steps=60)
+    reader.open(page_of(tmp_path, finished))
     reader.wait("document.querySelector('.seen img').naturalWidth === 96")
-    assert time.perf_counter() - start < OPEN_S
     assert len(reader.titles()) == 500
     assert reader.see("document.querySelectorAll('img').length") == 61
-    assert reader.see("document.querySelectorAll('img[src]').length") < 30  # only what is in view
+    assert reader.see("document.querySelectorAll('img[src]').length") < 30

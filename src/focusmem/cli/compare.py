@@ -1,6 +1,6 @@
-"""`focusmem compare` and `focusmem table`: runs over the same tasks, task by task."""
+"""`focusmem compare` and `focusmem table`: runs over the same tasks, compared task by task."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,15 +9,15 @@ import typer
 
 def compare(
     run: Annotated[Path, typer.Argument(help="The folder of a run.", metavar="RUN")],
-    other: Annotated[Path, typer.Argument(help="The run it is measured against.", metavar="RUN2")],
+    other: Annotated[Path, typer.Argument(help="The run to compare it with.", metavar="RUN2")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")] = False,
 ) -> None:
     """focusmem compare runs/full runs/none
 
-    How much better RUN does than RUN2, with 95 % intervals: paired by task, and by kind of task where it is known.
+    Print how much better RUN does than RUN2, paired by task and for each kind of task, with 95 % intervals.
 
-    Runs of different tasks are refused. Tasks that either run could not finish (an error, a site that refused the
-    agent) are left out of both, and counted.
+    An error or a block counts as not won. Tasks that either run has not attempted or not judged are left out of both
+    and counted. Runs of different tasks are refused.
     """
     from focusmem.cli.output import print_json, print_table, printable
     from focusmem.evaluation.comparison import compare as compared
@@ -26,90 +26,113 @@ def compare(
     if as_json:
         print_json(found)
         return
-    rows = [_row(kind, one) for kind, one in [*found["by_kind"].items(), ("all", found)]]
-    title = f"{found['first']['memory']} ({run}) against {found['second']['memory']} ({other})"
-    print_table(printable(title), ("kind", "tasks", "success", "difference", "won alone", "steps"), rows)
-    low, high = found["success_difference_interval"]
-    typer.echo(f"Success differs by {found['success_difference']:+.1%} (95 % interval {low:+.1%} to {high:+.1%}).")
-    between = found["steps_difference_interval"]
-    told = "-" if between is None else f"{between[0]:+.2f} to {between[1]:+.2f}"
-    typer.echo(f"Steps differ by {found['steps_difference']:+.2f} (95 % interval {told}).")
+    rows = [_row(kind, part) for kind, part in [*found["by_kind"].items(), ("all", found)]]
+    title = f"{found['first']['memory']} ({run}) and {found['second']['memory']} ({other})"
+    print_table(printable(title), ("kind", "tasks", "success", "difference", "better", "steps"), rows)
+    success = _gain(found, "success_difference", "{:+.1%}")
+    typer.echo(f"Difference in success: {success}. Difference in steps: {_gain(found, 'steps_difference', '{:+.2f}')}.")
     typer.echo(
-        f"{found['num_both_won']} tasks won by both, {found['num_both_lost']} by neither. Left out: "
-        f"{found['num_not_judged_in_both']} not judged, {found['num_not_attempted_by_both']} not attempted by both."
+        f"Both won {found['num_both_won']} tasks, neither won {found['num_both_lost']}. Errors and blocks: "
+        f"{_num_errors(found['first'])} and {_num_errors(found['second'])}. Tasks left out: "
+        f"{found['num_not_attempted_by_both']} because a run did not attempt them, {found['num_not_judged_in_both']} "
+        "because a run did not judge them."
     )
 
 
-def _row(kind: str, one: dict[str, Any]) -> tuple[str, ...]:
-    low, high = one["success_difference_interval"]
-    first, second = one["success_rates"]
+def _row(kind: str, part: Mapping[str, Any]) -> tuple[str, ...]:
+    from focusmem.cli.output import printable
+
     return (
-        kind,
-        str(one["num_pairs"]),
-        f"{first:.0%} / {second:.0%}",
-        f"{one['success_difference']:+.0%} ({low:+.0%} to {high:+.0%})",
-        f"{one['num_only_first_won']} / {one['num_only_second_won']}",
-        " / ".join(f"{steps:.1f}" for steps in one["mean_steps"]),
+        printable(kind),
+        str(part["num_pairs"]),
+        " / ".join(f"{rate:.0%}" for rate in part["success_rates"]),
+        _gain(part, "success_difference", "{:+.0%}"),
+        f"{part['num_first_better']} / {part['num_second_better']}",
+        " / ".join(f"{steps:.1f}" for steps in part["mean_steps"] or ()) or "-",
     )
+
+
+def _num_errors(one: Mapping[str, Any]) -> int:
+    return int(one["num_errors"] + one["num_blocked"])
 
 
 def table(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs; the first is the baseline.", metavar="RUN...")],
-    plot: Annotated[Path | None, typer.Option(help="Also draw success with its intervals, as PNG.")] = None,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a table to paste into a document.")] = False,
+    by_kind: Annotated[bool, typer.Option("--by-kind", help="Print the success rate for each kind of task.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Also draw the success rates with their intervals, as PNG.")] = None,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a table in Markdown.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")] = False,
 ) -> None:
     """focusmem table runs/none runs/replay runs/action-only runs/content runs/full --plot table.png
 
-    Runs over the same tasks under one another: success, steps, time and tokens of each, which share of offered blocks
-    came in, and how much it gains over the first run and over the one above it, paired by task, with 95 % intervals.
+    Print a row for each run over the same tasks: its success, errors, steps, time and tokens, and the share of offered
+    blocks that it accepted.
+
+    The gains over the first run and over the run above are paired by task, with 95 % intervals.
     """
-    from focusmem.cli.output import print_json, print_markdown, print_table
+    from focusmem.cli.output import print_json, print_markdown, print_table, printable
     from focusmem.evaluation.table import tabulate
     from focusmem.evaluation.table_plot import plot_table
 
-    found = tabulate(runs)
+    found = tabulate(runs)["rows"]
     if plot is not None:
-        plot_table(found["rows"], plot)
+        plot_table(found, plot)
     if as_json:
-        print_json(found)
+        print_json({"rows": found})
         return
-    rows = [_table_row(one) for one in found["rows"]]
+    kinds = sorted({kind for one in found for kind in one["by_kind"]})
+    columns = ("run", "all", *map(printable, kinds)) if by_kind else _COLUMNS
+    rows = [_kind_row(one, kinds) if by_kind else _table_row(one) for one in found]
     if as_markdown:
-        print_markdown(_COLUMNS, rows)
-    else:
-        print_table(f"{found['rows'][0]['num_tasks']} tasks", _COLUMNS, rows)
+        print_markdown(columns, rows)
+        return
+    attempts = f", {found[0]['num_attempts']} attempts at each" if found[0]["num_attempts"] > 1 else ""
+    print_table(f"{found[0]['num_tasks']} tasks{attempts}", columns, rows)
 
 
 _COLUMNS = (
-    "run", "success", "over the first", "over the one above", "steps", "Hit-Max", "s per task", "s per step",
-    "tokens", "of memory", "passage",
+    "run", "success", "errors", "gain over the first", "over the one above", "steps", "Hit-Max", "s per task",
+    "s per step", "tokens", "of memory", "accepted",
 )  # fmt: skip
 
 
-def _table_row(one: dict[str, Any]) -> tuple[str, ...]:
+def _table_row(one: Mapping[str, Any]) -> tuple[str, ...]:
     from focusmem.cli.output import printable
 
+    gains = (one["over_first"], one["over_previous"])
     return (
         printable(Path(one["run"]).name),
-        _told(one["success_rate"], one["success_interval"], "{:.1%}"),
-        *("-" if gain is None else _told_gain(gain) for gain in (one["over_first"], one["over_previous"])),
-        _told(one["mean_steps"], None, "{:.2f}"),
-        _told(one["hit_max_rate"], None, "{:.1%}"),
-        _told(one["mean_task_s"], None, "{:.1f}"),
-        _told(one["mean_step_s"], None, "{:.2f}"),
-        _told(one["mean_prompt_tokens"], None, "{:.0f}"),
-        _told(one["mean_memory_tokens"], None, "{:.0f}"),
-        _told(one["accepted_rate"], None, "{:.1%}"),
+        _rate(one),
+        str(_num_errors(one)),
+        *("-" if gain is None else _gain(gain, "success_difference", "{:+.1%}") for gain in gains),
+        _figure(one["mean_steps"], None, "{:.2f}"),
+        _figure(one["hit_max_rate"], None, "{:.1%}"),
+        _figure(one["mean_task_s"], None, "{:.1f}"),
+        _figure(one["mean_step_s"], None, "{:.2f}"),
+        _figure(one["mean_prompt_tokens"], None, "{:.0f}"),
+        _figure(one["mean_memory_tokens"], None, "{:.0f}"),
+        _figure(one["accepted_rate"], None, "{:.1%}"),
     )
 
 
-def _told_gain(gain: dict[str, Any]) -> str:
-    return _told(gain["success_difference"], gain["success_difference_interval"], "{:+.1%}")
+def _kind_row(one: Mapping[str, Any], kinds: Sequence[str]) -> tuple[str, ...]:
+    from focusmem.cli.output import printable
+
+    parts = [one["by_kind"].get(kind) for kind in kinds]
+    return printable(Path(one["run"]).name), _rate(one), *("-" if part is None else _rate(part) for part in parts)
 
 
-def _told(value: float | None, between: Sequence[float] | None, form: str) -> str:
-    """A figure, with its interval where it has one; what a run could not tell is a dash, never 0."""
+def _rate(one: Mapping[str, Any]) -> str:
+    return _figure(one["success_rate"], one["success_interval"], "{:.1%}")
+
+
+def _gain(one: Mapping[str, Any], name: str, form: str) -> str:
+    return _figure(one[name], one.get(f"{name}_interval"), form)
+
+
+def _figure(value: float | None, interval: Sequence[float] | None, form: str) -> str:
+    """A figure with its interval if it has one. A missing figure is a dash, never 0."""
     if value is None:
         return "-"
-    return form.format(value) + ("" if between is None else f" ({' to '.join(form.format(end) for end in between)})")
+    ends = "" if interval is None else f" ({' to '.join(form.format(end) for end in interval)})"
+    return form.format(value) + ends

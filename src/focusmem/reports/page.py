@@ -1,7 +1,7 @@
-"""The trace page: one HTML file that holds style, program, data and pictures, and asks for nothing from anywhere.
+"""The trace page: one HTML file that holds its style, program, data and pictures, and requests nothing else.
 
-Data stands in `<script>` elements that are no program, as JSON in which no character can end the element. The content
-policy allows the page's own program and style by their digest, pictures from the file itself, and nothing else.
+The data is JSON in `<script>` elements that are not executed, and no character of it can end its element. The content
+policy allows the page's own program and style by their digests, pictures from the file itself, and nothing else.
 """
 
 import base64
@@ -16,14 +16,14 @@ from typing import Any, Final
 
 from focusmem.errors import ConfigError, StorageError
 from focusmem.files import remove_folder, whole_folder, write_whole
-from focusmem.reports.page_data import PageData, Watcher
-from focusmem.reports.run_folder import RunFolder
+from focusmem.reports.page_data import CountFigures, PageData, Watcher, no_figures
+from focusmem.schemas import RunFolder
 
 MAX_PAGE_BYTES: Final = 60_000_000
 """A page that would be larger keeps its pictures in a folder beside it."""
 
 _PARTS: Final = Path(__file__).parent / "page_parts"
-# In this order: each part uses only those before it, and the last one begins.
+# Each part uses only those before it; the last one starts the page.
 _PROGRAM: Final = ("elements.js", "pictures.js", "header.js", "memory.js", "step.js", "episode.js", "main.js")
 _SLOT: Final = re.compile(r"\{\{([a-z_]+)\}\}")
 _PICTURE_NAME: Final = re.compile(r"[0-9a-f]{64}\.webp")
@@ -33,7 +33,7 @@ _PICTURE_NAME: Final = re.compile(r"[0-9a-f]{64}\.webp")
 class WrittenPage:
     path: Path
     picture_folder: Path | None
-    """Where the pictures are, when they are not in the page."""
+    """Where the pictures are, if they are not in the page."""
     num_episodes: int
     num_skipped: int
     num_bytes: int
@@ -49,14 +49,16 @@ def write_page(
     max_bytes: int = MAX_PAGE_BYTES,
     watch: Watcher = lambda is_read: None,
     labels: Sequence[str] | None = None,
+    count_figures: CountFigures = no_figures,
 ) -> WrittenPage:
-    """One run, or two beside each other. A page that exists is replaced; `watch` is told after each episode.
+    """Writes the page of one run, or of two beside each other, over any page that exists.
 
-    `labels` call the runs something else than their method and folder.
+    `watch` is called after each episode. `labels` name the runs; otherwise their methods and folders do.
+    `count_figures` computes the figures of a run that is not finished and has none.
     """
     if len(runs) not in (1, 2):
         raise ConfigError(f"A page shows one run or two beside each other, not {len(runs)}.")
-    data = PageData(runs, watch, labels=labels)
+    data = PageData(runs, watch, labels=labels, count_figures=count_figures)
     text = _page(data, picture_folder=None) if data.pictures.num_bytes * 4 / 3 <= max_bytes else None
     folder = path.with_name(f"{path.stem}_pictures")
     _check_ours(folder)
@@ -71,9 +73,9 @@ def write_page(
         path=path,
         picture_folder=folder if folder_bytes else None,
         num_episodes=sum(map(len, data.episodes)),
-        num_skipped=sum(run.num_skipped for run in runs),
+        num_skipped=data.num_skipped,
         num_bytes=len(text) + folder_bytes,
-        problems=tuple(data.index["problems"]),
+        problems=tuple(data.problems),
     )
 
 
@@ -97,7 +99,7 @@ def _part(name: str) -> str:
 
 
 def _policy(style: str, program: str, *, has_folder: bool) -> str:
-    """Scripts and styles by digest only, so that neither markup nor an event handler in the data could ever run."""
+    """Allows scripts and styles by digest only, so that no markup or event handler in the data can run."""
     pictures = "'self' file: data:" if has_folder else "data:"
     return "; ".join(
         [
@@ -131,7 +133,7 @@ def _json_element(name: str, value: Any) -> str:
 
 
 def as_script_text(value: Any) -> str:
-    """JSON without any character that means something in HTML: no text in it can end the element it stands in."""
+    """JSON without any character that has a meaning in HTML, so that no text in it can end its element."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -139,12 +141,12 @@ def as_script_text(value: Any) -> str:
 
 
 def _check_ours(folder: Path) -> None:
-    """A folder is only replaced or removed when it holds nothing but pictures of a page."""
+    """A folder is replaced or removed only if it holds nothing but pictures of a page."""
     if not folder.exists():
         return
     if not folder.is_dir():
         raise StorageError(
-            f"{folder} is where pictures would go, but it is no folder; choose another name for the page."
+            f"{folder} should be the folder of the pictures, but it is a file; choose another name for the page."
         )
     strangers = [entry.name for entry in folder.iterdir() if not _PICTURE_NAME.fullmatch(entry.name)]
     if strangers:

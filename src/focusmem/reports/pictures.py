@@ -1,4 +1,4 @@
-"""The pictures of a page: each different one once, made small, told apart by the digest of the original."""
+"""The pictures of a page: each screenshot once, made small, named by the digest of the original."""
 
 import io
 from collections.abc import Iterator, Mapping
@@ -11,9 +11,9 @@ from focusmem.errors import UserError
 from focusmem.schemas import Screenshot
 
 MAX_SIDE: Final = 1600
-"""Larger screenshots are scaled down; nobody reads a trace at more than that."""
+"""The longer side in pixels; larger screenshots are scaled down."""
 LOSSLESS_BYTES: Final = 60_000
-"""Up to this size a picture stays exact. Larger ones are mostly photographs, where a little loss saves much."""
+"""Up to this size a picture is lossless. Larger ones are mostly photographs, where a little loss saves much."""
 QUALITY: Final = 80
 
 
@@ -30,7 +30,7 @@ class Pictures:
         return cls({}, {})
 
     def add(self, digest: str, screenshots: Mapping[str, Screenshot]) -> bool:
-        """Whether there is a picture now; it is read and encoded only the first time."""
+        """Returns whether the page has the picture. It is read and encoded only the first time."""
         if digest in self.files:
             return True
         try:
@@ -47,13 +47,13 @@ class Pictures:
         return sum(map(len, self.files.values()))
 
     def named(self) -> Iterator[tuple[str, bytes]]:
-        """As files of a folder."""
+        """The pictures as named files."""
         for digest, data in self.files.items():
             yield f"{digest}.webp", data
 
 
 def small_picture(image: Image.Image) -> bytes:
-    image.thumbnail((MAX_SIDE, MAX_SIDE))  # never makes a picture larger
+    image.thumbnail((MAX_SIDE, MAX_SIDE))  # never enlarges
     exact = _webp(image, lossless=True)
     if len(exact) <= LOSSLESS_BYTES:
         return exact
@@ -62,6 +62,6 @@ def small_picture(image: Image.Image) -> bytes:
 
 def _webp(image: Image.Image, *, lossless: bool) -> bytes:
     buffer = io.BytesIO()
-    # For lossless pictures `quality` is effort. More thorough methods take twice the time and save almost nothing.
+    # For lossless pictures, `quality` is effort. Higher methods take twice the time and save almost nothing.
     image.save(buffer, format="WEBP", lossless=lossless, quality=QUALITY, method=1)
     return buffer.getvalue()

@@ -1,6 +1,6 @@
 "use strict";
 
-// Elements and words. Text from a run only ever becomes a text node or an attribute, never markup.
+// Elements and words. Text from a run becomes a text node or an attribute, never markup.
 
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -89,7 +89,7 @@ function actionLine(action) {
 }
 
 function folded(label, fill, isOpen = false) {
-  // Filled when it is first opened.
+  // Its content is made when it is first opened.
   const body = make("div", { class: "folded" });
   const details = make("details", { open: isOpen }, make("summary", {}, label), body);
   const open = () => {

@@ -1,27 +1,40 @@
-// The top of the page: what was run, how it went, and the switches.
+// The top of the page: the runs, their figures, and the buttons.
 
 const COLUMNS = [
   { head: "success", show: (f) => percent(f.success_rate), more: successWords },
-  { head: "won", show: (f) => `${f.num_success} of ${f.num_episodes}` },
-  { head: "errors", show: (f) => number(f.num_error + f.num_blocked), more: errorWords },
-  { head: "hit limit", show: (f) => percent(f.hit_max_rate) },
+  { head: "won", show: wonWords, more: judgedWords },
+  { head: "mean score", show: (f) => number(f.mean_score, 2), isShown: (f) => f.mean_score !== f.judged_success_rate },
+  { head: "errors", show: (f) => number(sum(f.num_errors, f.num_blocked)), more: errorWords },
+  { head: "limit reached", show: (f) => percent(f.hit_max_rate) },
   { head: "steps", show: (f) => number(f.mean_steps) },
   { head: "time per step", show: (f) => seconds(f.mean_step_s) },
-  { head: "prompt tokens", show: (f) => number(f.mean_prompt_tokens, 0) },
-  { head: "memory tokens", show: (f) => number(f.mean_memory_tokens, 0) },
+  { head: "tokens per step", show: (f) => number(f.mean_prompt_tokens, 0), more: (f) => `+ ${number(f.mean_memory_tokens, 0)} memory` },
   { head: "accepted", show: (f) => percent(f.accepted_rate) },
-];
+  { head: "judge calls", show: (f) => number(f.judge_calls), more: (f) => seconds(f.judge_s), isShown: (f) => f.judge_calls > 0 },
+].filter(({ isShown }) => isShown === undefined || index.runs.some((run) => isShown(run.figures)));
+
+function sum(...values) {
+  return values.every((value) => typeof value === "number") ? values.reduce((total, value) => total + value, 0) : null;
+}
 
 function successWords(figures) {
   const range = figures.success_interval;
   return Array.isArray(range) ? `${Math.round(100 * range[0])}\u2013${Math.round(100 * range[1])}` : null;
 }
 
+function wonWords(figures) {
+  return `${number(figures.num_won)} of ${number(figures.num_tasks * figures.num_attempts || null)}`;
+}
+
+function judgedWords(figures) {
+  const rate = figures.judged_success_rate;
+  return typeof rate === "number" && rate !== figures.success_rate ? `${percent(rate)} of ${number(figures.num_judged)} judged` : null;
+}
+
 function errorWords(figures) {
-  const words = [];
-  if (figures.num_blocked) words.push(`${figures.num_blocked} blocked`);
-  if (figures.num_not_judged) words.push(`${figures.num_not_judged} not judged`);
-  return words.join(", ") || null;
+  const counts = { blocked: figures.num_blocked, "not judged": figures.num_not_judged, missing: figures.num_missing, restarted: figures.num_broken };
+  const words = Object.entries(counts).filter(([, count]) => count > 0);
+  return words.map(([word, count]) => `${number(count)} ${word}`).join(", ") || null;
 }
 
 function figureTable() {
@@ -42,13 +55,13 @@ function both(row) {
   return row.states.length === 2 && row.states.every((state) => state !== null);
 }
 
-function isJudged(row) {
-  // As `focusmem compare` counts: an error is the world's, and says nothing about either run.
-  return both(row) && row.states.every((state) => state === "success" || state === "failure");
+function isCounted(row) {
+  // As in `focusmem compare`, an error or a block counts as not won.
+  return both(row) && !row.states.includes("not_judged");
 }
 
 function onlyOneWon(row, run) {
-  return isJudged(row) && row.states[run] === "success" && row.states[1 - run] === "failure";
+  return isCounted(row) && row.states[run] === "success" && row.states[1 - run] !== "success";
 }
 
 function comparison() {
@@ -58,12 +71,12 @@ function comparison() {
   return make(
     "p",
     { class: "comparison" },
-    tally("alone won", (row) => onlyOneWon(row, 0), letter(0)),
-    tally("alone won", (row) => onlyOneWon(row, 1), letter(1)),
-    tally("both won", (row) => isJudged(row) && row.states.every((state) => state === "success")),
-    tally("neither", (row) => isJudged(row) && row.states.every((state) => state === "failure")),
-    count(isJudged) < count(both) ? tally("left out, not judged in both", (row) => both(row) && !isJudged(row)) : null,
-    count(both) < index.rows.length ? tally("only in one run", (row) => !both(row)) : null,
+    tally("won alone", (row) => onlyOneWon(row, 0), letter(0)),
+    tally("won alone", (row) => onlyOneWon(row, 1), letter(1)),
+    tally("both won", (row) => isCounted(row) && row.states.every((state) => state === "success")),
+    tally("neither won", (row) => isCounted(row) && !row.states.includes("success")),
+    count(isCounted) < count(both) ? tally("not judged in both", (row) => both(row) && !isCounted(row)) : null,
+    count(both) < index.rows.length ? tally("in one run only", (row) => !both(row)) : null,
   );
 }
 
@@ -71,16 +84,22 @@ function about() {
   return folded("About", () =>
     index.runs.flatMap((run, place) => [
       make("h3", {}, index.runs.length > 1 ? letter(place) : null, run.run_id),
-      make("pre", {}, `${run.record.command.join(" ")}\n${run.record.status}, started ${run.record.started_at}`),
-      folded("Figures", () => [make("pre", {}, JSON.stringify(run.results, null, 2))]),
-      folded("Config and environment", () => [make("pre", {}, JSON.stringify(run.record, null, 2))]),
+      make("pre", {}, recordWords(run.record)),
+      folded("Figures", () => [make("pre", {}, JSON.stringify(run.figures, null, 2))]),
+      folded("Settings", () => [make("pre", {}, JSON.stringify(run.record.config, null, 2))]),
+      folded("Code and machine", () => [make("pre", {}, run.environment ? JSON.stringify(run.environment, null, 2) : "not recorded")]),
     ]),
   );
 }
 
+function recordWords(record) {
+  const lines = [record.command.join(" "), `${record.status}, started ${record.started_at}`, record.error];
+  return lines.filter(Boolean).join("\n");
+}
+
 function problems() {
   if (!index.problems.length) return null;
-  const label = `${plural(index.problems.length, "thing")} could not be read`;
+  const label = `${plural(index.problems.length, "problem")} with the files`;
   const list = () => [make("ul", {}, ...index.problems.map((problem) => make("li", {}, problem)))];
   const found = folded(label, list);
   found.classList.add("problems");
@@ -101,7 +120,7 @@ function remember(name, value) {
   try {
     localStorage.setItem(name, value);
   } catch {
-    // A browser may keep nothing for files; then the choice lasts as long as the page is open.
+    // Some browsers store nothing for local files; then the choice lasts until the page is closed.
   }
 }
 
@@ -115,16 +134,16 @@ function remembered(name) {
 
 const KEYS = [
   ["\u2192 or j", "next step"],
-  ["\u2190 or k", "step before"],
-  ["Home, End", "first and last step"],
-  ["] and [", "next episode, episode before"],
-  ["d", "first step where the runs part"],
+  ["\u2190 or k", "previous step"],
+  ["Home, End", "first step, end of the episode"],
+  ["] and [", "next episode, previous episode"],
+  ["d", "first step at which the runs differ"],
   ["h", "heat maps on and off"],
   ["p", "the prompt on and off"],
-  ["/", "search; Enter keeps it, Esc ends it"],
+  ["/", "search; Enter keeps the words, Esc clears them"],
   ["t", "dark or light"],
-  ["?", "these keys"],
-  ["Esc", "close what lies on top"],
+  ["?", "list of keys"],
+  ["Esc", "close a dialog"],
 ];
 
 function showKeys() {
@@ -142,7 +161,7 @@ function drawHeader() {
     "div",
     { class: "buttons" },
     make("button", { type: "button", class: "quiet", id: "theme", title: "dark or light (t)", click: switchTheme }, "\u25d0 Theme"),
-    make("button", { type: "button", class: "quiet", id: "show-keys", title: "keys (?)", click: showKeys }, "? Keys"),
+    make("button", { type: "button", class: "quiet", id: "show-keys", title: "list of keys (?)", click: showKeys }, "? Keys"),
   );
   const title = make("div", { class: "title" }, make("h1", {}, "focusmem trace"), about(), problems());
   const middle = make("div", { class: "summary" }, figureTable(), comparison());

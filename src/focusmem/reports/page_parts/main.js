@@ -1,6 +1,7 @@
-// The list, its filters, the keys, and where the reader is.
+// The list, its filters, the keys, and the step that is shown.
 
 const isPair = index.runs.length === 2;
+const unit = index.rows.some((row) => row.attempt !== null) ? "attempt" : "task";
 const all = (state) => (row) => row.states.every((own) => own === state);
 const some = (state) => (row) => row.states.includes(state);
 const FILTERS = [
@@ -33,7 +34,7 @@ function drawFilters() {
 }
 
 function matches(row, words) {
-  const text = [row.task_id, row.instruction, row.site, ...row.answers].join("\n").toLowerCase();
+  const text = [nameOf(row), row.instruction, row.site, ...row.answers].join("\n").toLowerCase();
   return words.every((word) => text.includes(word));
 }
 
@@ -46,14 +47,14 @@ function drawList() {
   buttons.clear();
   byId("rows").replaceChildren(...state.shown.map((row) => make("li", {}, rowButton(row))));
   byId("count").textContent =
-    state.shown.length === index.rows.length ? plural(index.rows.length, "task") : `${state.shown.length} of ${plural(index.rows.length, "task")}`;
+    state.shown.length === index.rows.length ? plural(index.rows.length, unit) : `${state.shown.length} of ${plural(index.rows.length, unit)}`;
   if (!state.shown.includes(state.row) && state.shown.length) openRow(state.shown[0]);
   else markRow();
 }
 
 function rowButton(row) {
   const steps = row.num_steps.map((count) => count ?? "\u2013").join(" | ");
-  const notes = [make("span", {}, row.task_id), make("span", { class: "row-steps" }, `${steps} ${steps === "1" ? "step" : "steps"}`)];
+  const notes = [make("span", {}, nameOf(row)), make("span", { class: "row-steps" }, `${steps} ${steps === "1" ? "step" : "steps"}`)];
   const button = make(
     "button",
     { type: "button", class: "row", click: () => openRow(row) },
@@ -80,7 +81,7 @@ function openRow(row) {
 }
 
 function goTo(step) {
-  state.step = Math.max(0, Math.min(step, lastStep(state.row)));
+  state.step = Math.max(0, Math.min(step, lastPlace(state.row)));
   draw();
 }
 
@@ -91,7 +92,7 @@ function nextRow(by) {
 }
 
 function draw() {
-  // The list needs only the index; episodes and pictures stand further down in the file.
+  // The list needs only the index; episodes and pictures are further down in the file.
   if (document.readyState === "loading") return;
   drawEpisode(state.row, state.step, { goTo, isPromptOpen: state.isPromptOpen });
   const address = new URLSearchParams({ task: index.rows.indexOf(state.row) + 1, step: state.step + 1 });
@@ -103,7 +104,7 @@ function readAddress() {
   const row = index.rows[Number(address.get("task")) - 1];
   if (!row) return;
   state.row = row;
-  state.step = Math.max(0, Math.min((Number(address.get("step")) || 1) - 1, lastStep(row)));
+  state.step = Math.max(0, Math.min((Number(address.get("step")) || 1) - 1, lastPlace(row)));
 }
 
 function togglePrompt() {
@@ -117,7 +118,7 @@ const ON_KEY = {
   ArrowLeft: () => goTo(state.step - 1),
   k: () => goTo(state.step - 1),
   Home: () => goTo(0),
-  End: () => goTo(lastStep(state.row)),
+  End: () => goTo(lastPlace(state.row)),
   "]": () => nextRow(1),
   "[": () => nextRow(-1),
   d: () => state.row.divergence !== null && goTo(state.row.divergence),
@@ -134,7 +135,7 @@ function onKey(event) {
   if (event.target === search) {
     if (event.key === "Enter" || event.key === "Escape") search.blur();
     if (event.key === "Escape") {
-      event.preventDefault(); // browsers would empty the field without saying so
+      event.preventDefault(); // browsers empty the field without an event
       search.value = "";
       drawList();
     }

@@ -1,24 +1,25 @@
-// What memory offered for a decision: a card for each item, with its source and where its block looked.
+// What memory offered for a decision: a card for each item, with its source and the attention of its block.
 
 function memoryPanel(step, episode) {
   const guarded = removedLine(step.num_removed);
   if (!step.offered.length) return make("div", {}, make("p", { class: "faint" }, nothingWords(step)), guarded);
   const accepted = step.offered.filter((item) => item.is_accepted).length;
-  const words = `${accepted} of ${step.offered.length} accepted, ${plural(step.num_memory_tokens, "memory token")}`;
+  const tokens = step.num_memory_tokens === null ? "" : `, ${plural(step.num_memory_tokens, "memory token")}`;
+  const words = `${accepted} of ${step.offered.length} accepted${tokens}`;
   const cards = step.offered.map((item) => memoryCard(item, step, episode));
   return make("section", { class: "memory" }, make("h3", {}, "Memory", make("small", {}, words)), ...cards, guarded);
 }
 
 function nothingWords(step) {
   const tokens = step.num_memory_tokens;
-  return tokens ? `Where the ${plural(tokens, "memory token")} came from was not recorded.` : "Memory offered nothing.";
+  return tokens ? `The source of the ${plural(tokens, "memory token")} was not recorded.` : "Memory offered nothing.";
 }
 
 function removedLine(removed) {
   const keys = Object.entries(removed);
   if (!keys.length) return null;
   const words = keys.map(([key, num]) => `${num} by ${key}`).join(", ");
-  return make("p", { class: "faint removed" }, `The leakage guard left trajectories out: ${words}.`);
+  return make("p", { class: "faint removed" }, `Trajectories removed by the leakage guard: ${words}.`);
 }
 
 function memoryCard(item, step, episode) {
@@ -51,7 +52,7 @@ function measure(name, value, { kind = "", needed = null } = {}) {
   const bar = make("span", { class: `bar ${kind}` }, make("i"), needed === null ? null : make("u"));
   bar.firstChild.style.width = `${100 * Math.min(1, Math.max(0, value))}%`;
   if (needed !== null) bar.lastChild.style.left = `${100 * needed}%`;
-  // A threshold is often close to one, where two digits would not tell who is above it.
+  // A threshold is often close to one, where two digits do not show which value is larger.
   const digits = needed === null ? 2 : 3;
   return make(
     "span",
@@ -64,7 +65,7 @@ function measure(name, value, { kind = "", needed = null } = {}) {
 }
 
 function sourceSteps(item, source, episode) {
-  // A map without its trajectory is still shown, over nothing.
+  // A map is shown even without its trajectory.
   if (source) return source.steps;
   const own = new Map((item.role === "working" ? episode.steps : []).map((step) => [step.picture, step]));
   return item.maps.map((map) => own.get(map.picture) ?? { picture: map.picture, size: map.size, point: null, action: null });
@@ -77,7 +78,7 @@ function thumbnails(item, source, step, episode) {
   }
   const unused = [...item.maps];
   const found = steps.map((seen, place) => {
-    // The same picture may come twice, each time with a map of its own.
+    // The same picture may occur twice, each time with its own map.
     const at = unused.findIndex((map) => map.picture === seen.picture);
     const map = at < 0 ? null : unused.splice(at, 1)[0];
     return thumbnail(seen, place, map, item);

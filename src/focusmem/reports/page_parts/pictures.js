@@ -1,4 +1,4 @@
-// Pictures stand in the page (or beside it) once each, and become images when they come into view.
+// Each picture is stored once, in the page or beside it, and becomes an image when it comes into view.
 
 const index = readJson("index");
 const waiting = new WeakMap();
@@ -40,7 +40,7 @@ function place(element, point) {
 }
 
 function shot(step, words, { isAtOnce = false, map = null, click = null } = {}) {
-  // A screenshot in a frame of its own shape, with the click and, where there is one, the heat map on it.
+  // A screenshot in a frame of its own shape, with the click and the heat map on it, if it has them.
   const kind = click ? ["button", { type: "button", class: "shot", title: "look closer", click }] : ["div", { class: "shot" }];
   const frame = make(...kind, picture(step.picture, words, isAtOnce));
   frame.style.setProperty("--ratio", step.size[0] / step.size[1]);
@@ -83,7 +83,7 @@ function lookCloser(step, caption, map = null) {
   dialog.replaceChildren(
     make("div", { class: "closer-head" }, make("p", {}, caption), close),
     shot(step, caption, { isAtOnce: true, map }),
-    actionLine(step.action),
+    step.action === undefined ? null : actionLine(step.action),
   );
   dialog.showModal();
 }

@@ -1,21 +1,20 @@
-// One step of one episode: what was seen, decided and remembered, and what it took.
+// One step of one episode: its screenshot, action, prompt, memory and times.
 
 function stepView(episode, place, { isPromptOpen }) {
   const step = episode.steps[place];
+  if (!step && place === episode.steps.length && episode.closing) return closingView(episode.closing);
   if (!step) return make("p", { class: "over" }, place === 0 ? "No step was taken." : "This episode has ended.");
-  const words = `Screenshot before step ${place + 1}`;
-  const screen = shot(step, words, { isAtOnce: true, click: () => lookCloser(step, `Step ${place + 1}`) });
   return make(
     "div",
     { class: "step" },
-    make("div", { class: "seen" }, screen, step.url ? make("p", { class: "url", title: step.url }, step.url) : null),
+    seenView(step, `Screenshot before step ${place + 1}`, `Step ${place + 1}`),
     make("div", { class: "decided" }, actionLine(step.action)),
     make(
       "div",
       { class: "done" },
       step.action?.arguments.reasoning ? make("p", { class: "reasoning" }, step.action.arguments.reasoning) : null,
       step.error ? make("p", { class: "error-text" }, step.error) : null,
-      step.is_repeat ? make("p", { class: "warning" }, "The same action as before, on the same page.") : null,
+      step.is_repeat ? make("p", { class: "warning" }, "Same action and same screenshot as in the step before.") : null,
       timeBar(step.seconds),
       tokenLine(step),
       step.reply === null ? null : folded("Reply", () => [make("pre", {}, step.reply)]),
@@ -25,10 +24,20 @@ function stepView(episode, place, { isPromptOpen }) {
   );
 }
 
+function seenView(seen, words, caption) {
+  const screen = shot(seen, words, { isAtOnce: true, click: () => lookCloser(seen, caption) });
+  return make("div", { class: "seen" }, screen, seen.url ? make("p", { class: "url", title: seen.url }, seen.url) : null);
+}
+
+function closingView(closing) {
+  const words = "After the last action";
+  return make("div", { class: "step closing" }, seenView(closing, words, words), make("p", { class: "decided faint" }, words));
+}
+
 const PARTS = ["observe", "retrieve", "remember", "reply", "act"];
 
 function timeBar(parts) {
-  // In the order in which they happen, as far as that is known.
+  // Known parts come first, in the order in which they happen.
   const unknown = Object.keys(parts).filter((part) => !PARTS.includes(part));
   const entries = [...PARTS, ...unknown].map((part) => [part, parts[part] ?? 0]);
   const total = entries.reduce((sum, [, value]) => sum + value, 0);
@@ -60,7 +69,7 @@ function promptFold(step, episode, isOpen) {
 }
 
 function promptTurn(text) {
-  // Screenshots are named by their digest: those that the page has are shown.
+  // Screenshots are named by their digests; those that the page has are shown.
   const turn = make("pre");
   for (const piece of text.split(/\b([0-9a-f]{64})\b/)) {
     const isPicture = /^[0-9a-f]{64}$/.test(piece) && byId(`picture-${piece}`) !== null;

@@ -1,0 +1,24 @@
+import pytest
+
+from focusmem.reports.words import counted, in_words
+from focusmem.schemas import make_action
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        (make_action("click", description="Specs"), "click 'Specs'"),
+        (make_action("type", text="lamp", description="Search"), "type 'lamp' in 'Search'"),
+        (make_action("scroll", direction="down"), "scroll down"),
+        (make_action("press_key", key="Enter"), "press key 'Enter'"),
+        (make_action("wait"), "wait"),
+        (make_action("stop", answer="12"), "stop '12'"),
+        (None, "wrote something that is no action"),
+    ],
+)
+def test_actions_in_words(action, words):
+    assert in_words(action) == words
+
+
+def test_one_is_counted_as_one():
+    assert [counted(num, "step") for num in (0, 1, 2)] == ["0 steps", "1 step", "2 steps"]
