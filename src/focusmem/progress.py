@@ -33,9 +33,13 @@ class Progress:
         self._started = self._drawn = time.monotonic()
         self._width = 0
 
-    def step(self, num: int = 1, *, failed: bool = False, note: str | None = None) -> None:
+    def count(self, num: int = 1, *, failed: bool = False) -> None:
+        """As `step`, but draws nothing: for a caller that shows `line()` itself."""
         self.num_done += num
         self.num_failed += num if failed else 0
+
+    def step(self, num: int = 1, *, failed: bool = False, note: str | None = None) -> None:
+        self.count(num, failed=failed)
         self._note = self._note if note is None else note
         if time.monotonic() - self._drawn >= self._interval_s:
             self._draw()

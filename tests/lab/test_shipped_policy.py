@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from focusmem.bank import Query
 from focusmem.lab.memory.embedder import load_embedder, moment_of
-from focusmem.lab.memory.recall import LabBank, LabRecall
+from focusmem.lab.memory.recall import LabBank, searchable
 from focusmem.lab.policy.examination import ExaminationConfig, examine
 from focusmem.lab.policy.policy import load_policy
 from focusmem.lab.shipped import SHIPPED, Weights
@@ -28,7 +29,8 @@ def test_it_reads_values_off_the_screen_and_tells_of_records(policy):
 def test_its_embedder_finds_trajectories_of_the_same_site(policy):
     world = World(0)
     bank = LabBank(world, "e", num_sites=4)
-    recall = LabRecall.build(bank, load_embedder(policy, Weights().embedder))
+    embedder = load_embedder(policy, Weights().embedder)
+    recall = searchable(bank, embedder)
     sites = sorted({one.task.site_id for one in bank.rollouts})
     assert len(sites) > 2
     num_right, num_asked = 0, 0
@@ -37,7 +39,8 @@ def test_its_embedder_finds_trajectories_of_the_same_site(policy):
         tasks = (make_task(world, site_id, kind, "evaluation", number) for number in range(20))
         rollout = next(found for found in (sensible_rollout(world, task) for task in tasks) if found)
         moment = moment_of(rollout, 0, lambda step: screenshot_of(world, step))
-        [hits] = recall.find([moment], [rollout.task.task], top=1)
+        [vector] = embedder.embed_queries([moment])
+        hits = recall.search(vector, Query.of(rollout.task.task), 1)
         num_right += bank.rollouts[bank.place_of[hits.hits[0].trajectory_id]].task.site_id == site_id
         num_asked += 1
     assert num_right == num_asked

@@ -2,71 +2,66 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import ExitStack
+
+    from focusmem.evaluation.watcher import Watcher
+    from focusmem.lab.demo.story import TaskStory
+    from focusmem.recipes.demo import Opening
 
 
 def demo(
     seed: Annotated[int, typer.Option(min=0, help="Which tasks: equal seeds draw equal tasks.")] = 0,
-    tasks: Annotated[int, typer.Option(min=1, help="How many.")] = 3,
+    tasks: Annotated[int, typer.Option(min=1, help="How many tasks.")] = 3,
     browser: Annotated[
-        str, typer.Option(help="chromium; raster (pages are drawn here, without a browser); auto: Chromium if there.")
+        str, typer.Option(help="chromium; raster (draws the pages itself); auto (raster if Chromium does not start).")
     ] = "auto",
     weights: Annotated[
         Path | None,
-        typer.Option(help="A folder with policy, embedder, memory/full and bank; default: what ships with focusmem."),
+        typer.Option(help="A folder with policy, embedder, memory/full and bank; default: the weights that ship."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Where runs and page go; what an earlier demo left there is replaced.")
+        Path | None, typer.Option(help="The folder for runs and page; an earlier demonstration there is replaced.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document, with a row for each task.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document, with a row for each task.")] = False,
     open: Annotated[bool, typer.Option("--open", help="Show the page in your browser.")] = False,
 ) -> None:
     """focusmem demo --seed 0
 
-    Let the laboratory's policy solve a few tasks without and with memory, side by side, and write a page in which every
-    step of both can be read.
+    Let a small policy solve a few tasks without and with memory, side by side. Writes a page that shows every step of
+    both.
 
-    Tasks are those that the seed draws first, on sites that the bank holds a trajectory of. Nothing sees to it that
-    memory helps with them.
+    The tasks are the first that the seed draws on sites of which the bank holds a trajectory. They are not chosen so
+    that memory helps.
     """
     typer.echo("Loading ...", err=True)
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # loading takes a second, and the line would stay
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # loading takes a second, and the bar would stay
     import time
     import webbrowser
-    from dataclasses import asdict
+    from contextlib import ExitStack
 
     from focusmem.cli.command_line import command_line
-    from focusmem.cli.demo_view import DemoView
     from focusmem.cli.output import print_json, printable
-    from focusmem.lab.demo.demo import METHODS, DemoConfig, demonstrate
     from focusmem.lab.demo.story import stories, told
     from focusmem.lab.shipped import Weights
+    from focusmem.recipes.demo import DemoConfig, demonstrate
 
     started = time.monotonic()
     config = DemoConfig(seed=seed, num_tasks=tasks, browser=browser)  # type: ignore[arg-type]
     folder = out or Path("runs") / f"demo-{seed}"
-    with DemoView() as view:
+    with ExitStack() as stack:
         parts = Weights() if weights is None else Weights(weights)
-        shown = demonstrate(config, parts, folder, view, command=command_line())
-    found = stories(shown)
+        opening, shown = demonstrate(config, parts, folder, lambda now: _watch(now, stack), command=command_line())
+    found = stories(folder, opening.suite.lab_tasks)
     page = shown.page.path.absolute()
     if json:
-        print_json(
-            {
-                "page": printable(str(page)),
-                "runs": {method: printable(str(folder / method)) for method in METHODS},
-                "seed": seed,
-                "browser": shown.browser,
-                "why_raster": shown.why_raster,
-                "seconds": round(time.monotonic() - started, 1),
-                "num_solved": {
-                    method: sum(story.outcomes[method] == "success" for story in found) for method in METHODS
-                },
-                "tasks": [{"seed": seed, **asdict(story)} for story in found],
-            }
-        )
+        seconds = round(time.monotonic() - started, 1)
+        print_json(_document(opening, page, found, {"seed": seed, "seconds": seconds, "folder": folder}))
     else:
         typer.echo()
         for line in told(found):
@@ -74,3 +69,39 @@ def demo(
         typer.echo(f"Every step of both, side by side: {printable(str(page))}")
     if open:
         webbrowser.open(page.as_uri())
+
+
+def _document(opening: "Opening", page: Path, found: "list[TaskStory]", about: dict[str, Any]) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from focusmem.cli.output import printable
+    from focusmem.lab.demo.demo import METHODS
+
+    return {
+        "page": printable(str(page)),
+        "runs": {method: printable(str(about["folder"] / method)) for method in METHODS},
+        "seed": about["seed"],
+        "browser": opening.browser,
+        "why_raster": opening.why_raster,
+        "seconds": about["seconds"],
+        "num_solved": {method: sum(story.outcomes[method] == "success" for story in found) for method in METHODS},
+        "tasks": [{"seed": about["seed"], **asdict(story)} for story in found],
+    }
+
+
+def _watch(opening: "Opening", stack: "ExitStack") -> "Callable[[str], Watcher]":
+    """Says what is about to happen, and opens the live view."""
+    from focusmem.cli.live_view import LiveView
+    from focusmem.cli.output import printable
+    from focusmem.lab.demo.demo import LABELS
+    from focusmem.reports.words import counted
+
+    if opening.why_raster is not None:
+        typer.echo(printable(f"Chromium does not start, so the pages are drawn here. {opening.why_raster}"), err=True)
+    where = "in Chromium" if opening.browser == "chromium" else "on pages that are drawn here, without a browser"
+    tasks = opening.suite.tasks
+    typer.echo(f"{counted(len(tasks), 'task')} {where}, without and with memory at the same time:", err=True)
+    for number, task in enumerate(tasks, start=1):
+        typer.echo(printable(f"  {number}. {task.instruction}"), err=True)
+    view = stack.enter_context(LiveView(list(LABELS.values()), [(task, 1) for task in tasks]))
+    return lambda method: view.watcher(LABELS[method])

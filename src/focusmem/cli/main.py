@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import typer
 
-from focusmem.cli import bank, bench, compare, demo, lab_memory, model, report, train, trajectory
+from focusmem.cli import bank, bench, compare, demo, judge, lab_memory, model, report, run, train, trajectory
 from focusmem.errors import FocusmemError
 
 _MISTAKEN, _INTERRUPTED = 2, 130
@@ -22,12 +22,14 @@ app = typer.Typer(
     help="Latent memory for frozen GUI agents. Try: focusmem demo",
 )
 app.command(name="demo")(demo.demo)
+app.command(name="run")(run.run)
 app.add_typer(model.app, name="model", help="What the memory pathway is made of.")
 app.add_typer(lab_memory.app, name="lab", help="The small offline world: sites, tasks, solvers, a policy.")
 app.add_typer(trajectory.app, name="trajectory", help="Trajectories on disk.")
 app.add_typer(bank.app, name="bank", help="Remember trajectories, find the useful ones.")
 app.add_typer(bench.app, name="bench", help="How fast the parts are on this machine.")
 app.command(name="train")(train.train)
+app.command(name="judge")(judge.judge)
 app.command(name="report")(report.report)
 app.command(name="compare")(compare.compare)
 app.command(name="table")(compare.table)

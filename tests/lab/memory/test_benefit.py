@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from focusmem.errors import CheckpointError
-from focusmem.lab.memory.benefit import measure_benefit
+from focusmem.lab.memory.benefit import BenefitConfig, measure_benefit
 from focusmem.lab.memory.decisions import LabDecisions, LabDecisionsConfig, SiteFirst
 from focusmem.lab.memory.split_bank import SplitBank
 from focusmem.lab.memory.stream import useful_decisions
@@ -13,6 +13,8 @@ from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.policy import MemoryPolicy
 from focusmem.schemas import action_to_json
 from toys import shake
+
+FEW = BenefitConfig(num_episodes=4, num_workers=0)
 
 
 def stored(policy, folder, *, name, stage):
@@ -38,9 +40,7 @@ def nats_alone(policy, source, number):
 
 
 def test_alone_is_what_the_policy_alone_would_do_and_memory_changes_it(world, policy, tmp_path):
-    figures = measure_benefit(
-        policy, stored(policy, tmp_path / "a", name="content", stage="stage_a"), "content", num_episodes=4
-    )
+    figures = measure_benefit(policy, stored(policy, tmp_path / "a", name="content", stage="stage_a"), "content", FEW)
     bank = SplitBank(world, "v")
     config = LabDecisionsConfig(split="v", num_trajectories=4, negative_share=0.0, seed=1)
     source = LabDecisions(world, policy.chat, bank, SiteFirst(bank), config)
@@ -64,10 +64,10 @@ def test_a_shut_gate_leaves_the_policy_alone(policy, tmp_path):
     """And one variant's figures are not another's."""
     folder = stored(policy, tmp_path / "b", name="full", stage="stage_b")
     Checkpoint.open(folder).with_threshold(1 - 1e-6)
-    figures = measure_benefit(policy, folder, "full", num_episodes=4)
+    figures = measure_benefit(policy, folder, "full", FEW)
     for group in ("useful", "others"):
         assert figures[group]["with_memory"]["mean_nats"] == pytest.approx(
             figures[group]["alone"]["mean_nats"], rel=1e-5
         )
     with pytest.raises(CheckpointError, match="left by 'stage_b'"):
-        measure_benefit(policy, folder, "content", num_episodes=4)
+        measure_benefit(policy, folder, "content", FEW)

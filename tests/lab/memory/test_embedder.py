@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from focusmem.bank import Query
 from focusmem.bank.embedder import QwenEmbedder
 from focusmem.errors import CheckpointError, TrainingError, UserError
 from focusmem.lab.memory.embedder import (
@@ -19,7 +20,7 @@ from focusmem.lab.memory.embedder import (
     pair_loss,
     train_embedder,
 )
-from focusmem.lab.memory.recall import LabBank, LabRecall, recall_rate
+from focusmem.lab.memory.recall import LabBank, recall_rate, searchable
 from focusmem.lab.policy.drawing import placeholder
 from focusmem.lab.world.experts import site_rollouts
 from focusmem.lab.world.rollout import iter_tasks, roll_out, screenshot_of
@@ -167,12 +168,12 @@ class ByName:
 def test_recall_counts_only_tasks_that_the_bank_can_help(world):
     bank = LabBank(world, "v", num_sites=12, picture=placeholder)
     embedder = ByName({f"v-{number}" for number in range(60)})
-    recall = LabRecall.build(bank, embedder)
+    recall = searchable(bank, embedder)
     tasks = [task for task in islice(iter_tasks(world, "v", "memory", 0), 60) if int(task.site_id[2:]) < 12]
     rates = []
     for task in tasks:
         embedder.current = task.site_id
-        rates.append(recall_rate(recall, [task], top=10))
+        rates.append(recall_rate(bank, recall, embedder, [task], top=10))
     held = [rate for rate in rates if rate["num_tasks_with_one"]]
     assert held
     assert len(held) < len(rates), "some tasks have nothing to be found"
@@ -182,10 +183,11 @@ def test_recall_counts_only_tasks_that_the_bank_can_help(world):
 
 def test_the_guard_removes_what_shares_the_wording(world):
     bank = LabBank(world, "v", num_sites=12, picture=placeholder)
-    recall = LabRecall.build(bank, ByName({f"v-{number}" for number in range(60)}))
+    embedder = ByName({f"v-{number}" for number in range(60)})
     task = bank.rollouts[0].task
-    recall.embedder.current = task.site_id
-    [hits] = recall.find([moment_of(bank.rollouts[0], 0)], [task.task], top=len(bank.rollouts))
-    assert task.task.task_id not in {hit.trajectory_id for hit in hits.hits}
+    embedder.current = task.site_id
+    [vector] = embedder.embed_queries([moment_of(bank.rollouts[0], 0)])
+    hits = searchable(bank, embedder).search(vector, Query.of(task.task), len(bank.rollouts))
+    assert task.name not in {hit.trajectory_id for hit in hits.hits}
     assert hits.removed.num_by_key["task"] == 1
     assert hits.removed.num_by_key["template"] >= 1

@@ -6,13 +6,16 @@ import pytest
 import torch
 from PIL import Image
 
-from focusmem.bank.store import Bank
+from focusmem.bank import Query, open_bank
+from focusmem.bank.embedder import QwenEmbedder
+from focusmem.bank.reports import Entry
 from focusmem.errors import StorageError
-from focusmem.lab.memory.bank_recall import BankRecall
 from focusmem.lab.memory.embedder import load_embedder, moment_of
 from focusmem.lab.memory.expert_bank import write_expert_bank
-from focusmem.lab.memory.recall import LabBank, LabRecall
+from focusmem.lab.memory.recall import LabBank, searchable, with_vectors
+from focusmem.lab.policy.drawing import placeholder
 from focusmem.lab.policy.policy import load_policy
+from focusmem.lab.shipped import Weights
 from focusmem.lab.world.rollout import iter_tasks, roll_out, screenshot_of
 from focusmem.lab.world.small_png import small_png
 from focusmem.lab.world.solvers import Solver
@@ -32,13 +35,24 @@ def embedder(policy, toy_weights):
 
 
 @pytest.fixture(scope="module")
-def in_memory(embedder):
-    return LabRecall.build(LabBank(World(0), "e", num_sites=2), embedder)
+def experts():
+    return LabBank(World(0), "e", num_sites=2)
 
 
 @pytest.fixture(scope="module")
-def on_disk(embedder, toy_weights):
-    return BankRecall(Bank.open(toy_weights / "bank"), embedder)
+def in_memory(experts, embedder):
+    return searchable(experts, embedder)
+
+
+@pytest.fixture(scope="module")
+def on_disk(toy_weights):
+    return open_bank(toy_weights / "bank")
+
+
+def find(bank, embedder, asked, top=3):
+    """The hits for moments of tasks."""
+    vectors = embedder.embed_queries([moment for moment, _ in asked])
+    return [bank.search(vector, Query.of(task), top).hits for vector, (_, task) in zip(vectors, asked, strict=True)]
 
 
 def moments(num_tasks):
@@ -51,24 +65,42 @@ def moments(num_tasks):
                 yield moment_of(rollout, at, lambda step: screenshot_of(world, step)), task.task
 
 
-def test_a_bank_on_disk_finds_what_the_one_in_memory_finds(in_memory, on_disk):
-    asked, tasks = zip(*moments(2), strict=True)
-    for ours, theirs in zip(on_disk.find(asked, tasks), in_memory.find(asked, tasks), strict=True):
-        assert [hit.trajectory_id for hit in ours.hits] == [hit.trajectory_id for hit in theirs.hits]
-        assert [hit.score for hit in ours.hits] == pytest.approx([hit.score for hit in theirs.hits], abs=1e-5)
+def test_a_bank_on_disk_finds_what_the_one_in_memory_finds(in_memory, on_disk, embedder):
+    asked = list(moments(2))
+    for ours, theirs in zip(find(on_disk, embedder, asked), find(in_memory, embedder, asked), strict=True):
+        assert [hit.trajectory_id for hit in ours] == [hit.trajectory_id for hit in theirs]
+        assert [hit.score for hit in ours] == pytest.approx([hit.score for hit in theirs], abs=1e-5)
 
 
-def test_the_leakage_guard_is_on(in_memory, on_disk):
+def test_both_know_the_same_of_their_trajectories(in_memory, on_disk, experts):
+    assert in_memory.entries() == on_disk.entries()
+    for entry in in_memory.entries():
+        loaded = in_memory.load(entry.trajectory_id)
+        assert loaded is experts.stored(experts.place_of[entry.trajectory_id])
+        assert loaded.trajectory.trajectory_id == entry.trajectory_id
+    with pytest.raises(StorageError, match="left no trajectory 'nobody'"):
+        in_memory.load("nobody")
+
+
+def test_the_leakage_guard_is_on(experts, in_memory, on_disk, embedder):
     """A task that the bank holds itself: all that shares its wording or its instance is left out, in both alike."""
-    own = in_memory.bank.rollouts[0]
-    moment = moment_of(own, 0, lambda step: screenshot_of(World(0), step))
-    everything = len(in_memory.bank.trajectories)
-    ours, theirs = (one.find([moment], [own.task.task], top=everything)[0] for one in (on_disk, in_memory))
-    assert own.task.task.task_id not in [hit.trajectory_id for hit in ours.hits]
-    assert [hit.trajectory_id for hit in ours.hits] == [hit.trajectory_id for hit in theirs.hits]
+    own = experts.rollouts[0]
+    asked = [(moment_of(own, 0, lambda step: screenshot_of(World(0), step)), own.task.task)]
+    everything = len(experts.trajectories)
+    [ours], [theirs] = (find(one, embedder, asked, top=everything) for one in (on_disk, in_memory))
+    assert len(ours) < everything
+    assert own.task.name not in [hit.trajectory_id for hit in ours]
+    assert [hit.trajectory_id for hit in ours] == [hit.trajectory_id for hit in theirs]
 
 
-def test_vectors_are_made_once_and_again_where_they_are_damaged(in_memory, embedder, tmp_path, monkeypatch):
+def test_vectors_that_are_known_are_not_made_again(experts, in_memory, embedder):
+    handed_over = LabBank(World(0), "e", rollouts=experts.rollouts)
+    known = with_vectors(handed_over, in_memory.vectors_ND, embedder.identity)
+    asked = list(moments(1))
+    assert find(known, embedder, asked) == find(in_memory, embedder, asked)
+
+
+def test_vectors_are_made_once_and_again_where_they_are_damaged(experts, in_memory, embedder, tmp_path, monkeypatch):
     made = []
     embed = type(embedder).embed_trajectories
     monkeypatch.setattr(
@@ -76,15 +108,15 @@ def test_vectors_are_made_once_and_again_where_they_are_damaged(in_memory, embed
     )
 
     def build(num_sites=2):
-        return LabRecall.build(LabBank(World(0), "e", num_sites=num_sites), embedder, kept=tmp_path)
+        return searchable(LabBank(World(0), "e", num_sites=num_sites), embedder, kept=tmp_path)
 
-    num = len(in_memory.bank.rollouts)
+    num = len(experts.rollouts)
     for damage in (None, b"", b"no vectors"):
         for path in tmp_path.iterdir():
             path.write_bytes(damage)
-        vectors = [build().index.vectors_ND for _ in range(2)]
+        vectors = [build().vectors_ND for _ in range(2)]
         assert len(made) == num
-        assert all(np.array_equal(one, in_memory.index.vectors_ND) for one in vectors)
+        assert all(np.array_equal(one, in_memory.vectors_ND) for one in vectors)
         made.clear()
     build(num_sites=3)
     assert len(made) > num, "another bank, other vectors"
@@ -92,9 +124,8 @@ def test_vectors_are_made_once_and_again_where_they_are_damaged(in_memory, embed
 
 def test_vectors_that_cannot_be_kept_are_still_used(in_memory, embedder, tmp_path, capsys):
     (tmp_path / "file").write_text("in the way")
-    bank = LabBank(World(0), "e", num_sites=2)
-    built = LabRecall.build(bank, embedder, kept=tmp_path / "file")
-    assert np.array_equal(built.index.vectors_ND, in_memory.index.vectors_ND)
+    built = searchable(LabBank(World(0), "e", num_sites=2), embedder, kept=tmp_path / "file")
+    assert np.array_equal(built.vectors_ND, in_memory.vectors_ND)
     assert "not kept for next time" in capsys.readouterr().err
 
 
@@ -108,12 +139,12 @@ def test_a_bank_draws_what_it_is_asked_for_and_nothing_else():
     bank = LabBank(World(0), "e", num_sites=2, picture=picture)
     assert not drawn
     for _ in range(2):
-        assert bank.stored(1).trajectory.trajectory_id == bank.rollouts[1].task.task.task_id
+        assert bank.stored(1).trajectory.trajectory_id == bank.rollouts[1].task.name
     assert drawn == list(bank.rollouts[1].steps)
 
 
-def test_what_was_found_is_the_same_trajectory_with_the_same_pixels(in_memory, on_disk):
-    for ours in in_memory.bank.trajectories[:3]:
+def test_what_was_found_is_the_same_trajectory_with_the_same_pixels(experts, on_disk):
+    for ours in experts.trajectories[:3]:
         theirs = on_disk.load(ours.trajectory.trajectory_id)
         check_screenshots(theirs)
         assert [step.action for step in theirs.trajectory.steps] == [step.action for step in ours.trajectory.steps]
@@ -132,21 +163,18 @@ def test_a_small_png_holds_any_picture(tmp_path):
 
 
 def test_only_sites_with_a_trajectory_are_covered(on_disk, in_memory):
-    assert (
-        on_disk.bank.sites() == sorted({one.trajectory.site for one in in_memory.bank.trajectories}) == ["e-0", "e-1"]
-    )
+    assert on_disk.sites() == in_memory.sites() == ["e-0", "e-1"]
 
 
-def test_a_bank_that_was_copied_file_by_file_is_whole(on_disk, toy_weights, tmp_path):
+def test_a_bank_that_was_copied_file_by_file_is_whole(on_disk, embedder, toy_weights, tmp_path):
     """As git and wheels do it, which leave empty folders out."""
     for path in (toy_weights / "bank").rglob("*"):
         if path.is_file():
             place = tmp_path / path.relative_to(toy_weights / "bank")
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, place)
-    asked, tasks = zip(*moments(1), strict=True)
-    copied = BankRecall(Bank.open(tmp_path), on_disk.embedder)
-    assert [own.hits for own in copied.find(asked, tasks)] == [own.hits for own in on_disk.find(asked, tasks)]
+    asked = list(moments(1))
+    assert find(open_bank(tmp_path), embedder, asked) == find(on_disk, embedder, asked)
 
 
 def test_a_folder_that_exists_is_left_alone(embedder, tmp_path):
@@ -162,22 +190,28 @@ def test_an_embedder_is_the_same_in_every_precision(embedder, toy_weights):
     assert other.identity == embedder.identity
 
 
-def test_another_embedder_is_refused(policy, toy_weights):
-    from focusmem.bank.embedder import QwenEmbedder
-
-    with pytest.raises(StorageError, match="another embedder"):
-        BankRecall(Bank.open(toy_weights / "bank"), QwenEmbedder(policy))
+def test_another_embedder_is_refused(policy, on_disk, in_memory):
+    for bank in (on_disk, in_memory):
+        with pytest.raises(StorageError, match="another embedder"):
+            bank.check_embedder(QwenEmbedder(policy).identity)
 
 
 def test_made_again_it_holds_the_same(embedder, tmp_path):
     files = []
     for name in ("one", "two"):
         write_expert_bank(tmp_path / name, World(0), embedder, num_sites=1)
-        trajectories = tmp_path / name / "trajectories"
-        found = {
-            path.relative_to(trajectories): path.read_bytes() for path in trajectories.rglob("*.*") if path.is_file()
-        }
-        vectors = Bank.open(tmp_path / name).vectors.read(["trajectory_id", "vector"])
-        order = np.argsort(vectors["trajectory_id"])
-        files.append((found, vectors["vector"][order].tobytes()))
+        paths = sorted(path for path in (tmp_path / name).rglob("*") if path.is_file())
+        files.append([(path.relative_to(tmp_path / name), path.read_bytes()) for path in paths])
     assert files[0] == files[1]
+
+
+def test_the_bank_that_ships_holds_what_experts_did():
+    """Its records are those of today's world; vectors and pictures are compared when it is made again."""
+    bank = open_bank(Weights().bank)
+    experts = LabBank(World(0), "e", num_sites=8, picture=placeholder)
+    assert bank.entries() == sorted(
+        (Entry.of(stored.trajectory) for stored in experts.trajectories), key=lambda entry: entry.trajectory_id
+    )
+    for entry in bank.entries():
+        ours, theirs = bank.load(entry.trajectory_id).trajectory, experts.stored(experts.place_of[entry.trajectory_id])
+        assert [step.action for step in ours.steps] == [step.action for step in theirs.trajectory.steps]

@@ -3,9 +3,9 @@ import pytest
 from focusmem.agent.prompt import NUM_RECENT
 from focusmem.errors import CheckpointError, ConfigError
 from focusmem.lab.memory.decisions import LabBatches, LabDecisions, LabDecisionsConfig, SiteFirst
-from focusmem.lab.memory.gate import measure_gate
+from focusmem.lab.memory.gate import GateMeasurement, measure_gate
 from focusmem.lab.memory.recall import LabBank
-from focusmem.lab.memory.variants import VARIANTS, agent_memory, load_memory, variant
+from focusmem.lab.memory.variants import VARIANTS, latent_front, load_memory, variant
 from focusmem.lab.policy.drawing import placeholder
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.compressor import CompressorConfig
@@ -102,7 +102,7 @@ def test_misleading_items_come_from_elsewhere(world, policy, bank):
 def test_another_variants_memory_does_not_act(policy, tmp_path, notes, name, message):
     Checkpoint.save(MemoryPolicy(policy, SMALL), tmp_path / "memory", notes=notes)
     with pytest.raises(CheckpointError, match=message):
-        agent_memory(policy, tmp_path / "memory", name)
+        latent_front(policy, tmp_path / "memory", name)
     with pytest.raises(CheckpointError, match=message):
         measure_gate(policy, tmp_path / "memory", name)
 
@@ -111,8 +111,8 @@ def test_another_variants_memory_does_not_act(policy, tmp_path, notes, name, mes
 def test_a_gate_is_measured_on_sites_it_has_not_seen(policy, tmp_path):
     memory = MemoryPolicy(policy, SMALL)
     Checkpoint.save(memory, tmp_path / "memory", notes={"stage": "stage_b", "variant": "full"})
-    few = {"num_trajectories": 8, "num_learnt": 8, "num_probe_steps": 3}
-    found = measure_gate(policy, tmp_path / "memory", "full", layers=(1,), sets_threshold=True, **few)
+    few = GateMeasurement(num_trajectories=8, num_learnt=8, num_probe_steps=3, layers=(1,), num_workers=0)
+    found = measure_gate(policy, tmp_path / "memory", "full", few, sets_threshold=True)
     assert found["num_misleading"] > 0
     assert found["num_right"] > 0
     for value in (found["probe_auc"], found["gate_auc"], found["probe_auc_by_layer"]["1"]):
@@ -121,15 +121,15 @@ def test_a_gate_is_measured_on_sites_it_has_not_seen(policy, tmp_path):
     assert Checkpoint.open(tmp_path / "memory").build(policy).config.gate.threshold == pytest.approx(threshold)
 
 
-def test_a_memory_from_before_variants_were_noted_acts(policy, tmp_path):
+def test_a_memory_that_names_no_variant_acts(policy, tmp_path):
     Checkpoint.save(MemoryPolicy(policy, SMALL), tmp_path / "memory", notes={"stage": "stage_b"})
-    assert agent_memory(policy, tmp_path / "memory", "full").use.is_gated
+    assert latent_front(policy, tmp_path / "memory", "full").use.is_gated
 
 
 def test_a_memory_whose_gate_was_taught_alone_acts(policy, tmp_path):
     Checkpoint.save(MemoryPolicy(policy, SMALL), tmp_path / "memory", notes={"stage": "gate", "variant": "full"})
     assert load_memory(policy, tmp_path / "memory", "full").config == SMALL
-    assert agent_memory(policy, tmp_path / "memory", "full").use.is_gated
+    assert latent_front(policy, tmp_path / "memory", "full").use.is_gated
 
 
 def test_the_papers_ablation_is_there():

@@ -3,11 +3,12 @@ from collections import Counter
 
 import pytest
 
+from focusmem.judges.exact_answer import is_same_answer
 from focusmem.lab.policy.drills import decisive_views, somewhere_on, sought, weighing, weighings
 from focusmem.lab.world.rollout import roll_out
 from focusmem.lab.world.session import PageSession
 from focusmem.lab.world.solvers import Solver
-from focusmem.lab.world.tasks import COMPARISONS, KINDS, is_right, make_task
+from focusmem.lab.world.tasks import COMPARISONS, KINDS, make_task
 from focusmem.lab.world.world import World
 from focusmem.schemas import make_action, parse_action
 
@@ -72,7 +73,7 @@ def test_a_comparison_in_words_holds_both_values_and_the_right_answer(world):
         task = make_task(world, site_id, kind, "memory", number)
         _, told, reply = weighing(world, task)
         gold = task.task.answer
-        assert is_right(parse_action(reply.parts[0]).arguments.answer, gold)
+        assert is_same_answer(parse_action(reply.parts[0]).arguments.answer, gold)
         assert gold.startswith(told.parts[0].removeprefix("Read: "))
 
 

@@ -87,7 +87,7 @@ def test_a_gradient_that_is_no_number_stops_the_run_and_spoils_nothing(tmp_path,
         return StepLoss(loss.sums_L * float("nan"), loss.nums_L)
 
     monkeypatch.setattr(module, "losses_of", spoilt)
-    with pytest.raises(TrainingError, match="no number"):
+    with pytest.raises(TrainingError, match="not finite"):
         pretrain(small_config(minutes=0.1), tmp_path)
     assert (tmp_path / "state.pt").read_bytes() == before
 
@@ -181,9 +181,13 @@ def test_reading_comes_first_then_everything():
 def test_config_names_the_field():
     with pytest.raises(ConfigError, match="minutes"):
         PretrainConfig(minutes=0, device="cpu")
-    if not torch.cuda.is_available():
-        with pytest.raises(ConfigError, match="no GPU"):
-            PretrainConfig(device="cuda")
+
+
+def test_a_gpu_that_is_not_there_is_named_before_anything_is_made(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ConfigError, match="no such GPU"):
+        pretrain(small_config(device="cuda"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_drills_change_the_text_blocks_and_nothing_that_sees(tmp_path):

@@ -4,13 +4,14 @@ from string import Formatter
 
 import pytest
 
+from focusmem.judges.exact_answer import is_same_answer
 from focusmem.lab.world.pages import FACT_NAMES, Address, listed
 from focusmem.lab.world.pictures import silhouette
 from focusmem.lab.world.rollout import iter_tasks, roll_out
 from focusmem.lab.world.scene import VIEW_HEIGHT, Box, Shape, Word
 from focusmem.lab.world.session import ORIGIN
 from focusmem.lab.world.solvers import Solver
-from focusmem.lab.world.tasks import COMPARISONS, KINDS, REQUESTS, USES, is_right, make_task, wordings
+from focusmem.lab.world.tasks import COMPARISONS, KINDS, REQUESTS, USES, make_task, wordings
 from focusmem.lab.world.words import COLOURS
 from focusmem.lab.world.world import World
 
@@ -118,7 +119,7 @@ def test_a_template_is_a_wording_and_an_instance_is_not(solved):
     [("Oak", True), (" oak. ", True), ('"oak"', True), ("oak wood", False), ("", False), ("oa k", False)],
 )
 def test_right_is_equal_up_to_case_and_punctuation(answer, is_it):
-    assert is_right(answer, "oak") is is_it
+    assert is_same_answer(answer, "oak") is is_it
 
 
 # Gold answers, checked against what the pages show

@@ -4,19 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from focusmem.evaluation.run_store import RunStore
-from focusmem.lab.demo.demo import LABELS, METHODS, WITH, WITHOUT, Shown
+from focusmem.lab.demo.demo import LABELS, METHODS, WITH, WITHOUT
 from focusmem.lab.world.tasks import LabTask
 from focusmem.reports.page_data import first_divergence, seen_and_done
-from focusmem.schemas import Episode, Outcome, Step, load_trajectory
-from focusmem.schemas.action import AnyAction
+from focusmem.reports.words import OUTCOMES, counted, in_words
+from focusmem.schemas import Episode, Outcome, RunFolder, Step, StoredEpisode, load_trajectory, read_episode
 
-OUTCOMES: dict[Outcome, str] = {
-    "success": "solved",
-    "failure": "not solved",
-    "error": "broken off",
-    "not_judged": "not judged",
-}
 _NUM_QUOTED = 60
 """Characters of a reply that are enough to tell it from another."""
 
@@ -70,15 +63,14 @@ class TaskStory:
     """None where both did the same from beginning to end, be it nothing at all."""
 
 
-def stories(shown: Shown) -> list[TaskStory]:
-    return [_story(number, task, shown.folder) for number, task in enumerate(shown.tasks, start=1)]
+def stories(folder: Path, tasks: Sequence[LabTask]) -> list[TaskStory]:
+    """Reads the two runs in the folder of a demonstration."""
+    return [_story(number, task, folder) for number, task in enumerate(tasks, start=1)]
 
 
 def _story(number: int, lab_task: LabTask, folder: Path) -> TaskStory:
     task = lab_task.task
-    stores = {method: RunStore(folder / method) for method in METHODS}
-    episodes = {method: store.episodes([task.task_id])[0] for method, store in stores.items()}
-    steps = {method: _steps(store.place(task.task_id) / "trajectory") for method, store in stores.items()}
+    stored = {method: read_episode(RunFolder(folder / method).place(task.task_id, 1)) for method in METHODS}
     return TaskStory(
         number=number,
         task_id=task.task_id,
@@ -86,19 +78,26 @@ def _story(number: int, lab_task: LabTask, folder: Path) -> TaskStory:
         kind=lab_task.kind,
         instruction=task.instruction,
         right_answer=task.answer or "",
-        outcomes={method: one.outcome for method, one in episodes.items()},
+        outcomes={method: one.outcome for method, one in stored.items()},
         attempts={
-            method: Attempt(one.outcome, one.answer, len(one.notes), round(one.seconds, 2), one.error)
-            for method, one in episodes.items()
+            method: Attempt(
+                one.outcome,
+                one.episode.answer,
+                len(one.episode.notes),
+                round(one.episode.seconds, 2),
+                one.episode.error,
+            )
+            for method, one in stored.items()
         },
-        brought=_brought(episodes[WITH], folder / WITH / "recalled"),
-        parting=_parting(steps),
+        brought=_brought(stored[WITH].episode, folder / WITH / "recalled"),
+        parting=_parting({method: _steps(one) for method, one in stored.items()}),
     )
 
 
-def _steps(folder: Path) -> tuple[Step, ...]:
-    """None at all where the world broke before the first."""
-    return load_trajectory(folder).trajectory.steps if folder.exists() else ()
+def _steps(stored: StoredEpisode) -> tuple[Step, ...]:
+    """Empty if the world broke before the first step."""
+    found = stored.trajectory()
+    return () if found is None else found.trajectory.steps
 
 
 def _brought(episode: Episode, recalled: Path) -> tuple[Brought, ...]:
@@ -132,26 +131,13 @@ def _done(step: Step) -> str:
     return f"wrote {start!r}{'...' if start != step.reply else ''}, which is no action"
 
 
-def in_words(action: AnyAction | None) -> str:
-    """An action for people; what could not be read is none."""
-    if action is None:
-        return "wrote something that is no action"
-    arguments = action.arguments.model_dump(exclude_none=True, exclude={"reasoning"})
-    told = " in ".join(repr(value) if name != "direction" else value for name, value in arguments.items())
-    return f"{action.name.replace('_', ' ')} {told}".strip()
-
-
-def counted(num: int, word: str) -> str:
-    return f"{num} {word}{'' if num == 1 else 's'}"
-
-
 def told(stories: Sequence[TaskStory]) -> Iterator[str]:
     """The whole story, a line at a time."""
     for story in stories:
         yield f"Task {story.number} ({story.task_id}): {story.instruction}"
         yield f"  The right answer: {story.right_answer}"
         for method in METHODS:
-            yield f"  {LABELS[method]}: {_ending(story.attempts[method])}"
+            yield f"  {LABELS[method].capitalize()}: {_ending(story.attempts[method])}"
         yield f"  {_where_they_part(story)}"
         yield from _what_came(story.brought)
         yield ""

@@ -50,5 +50,5 @@ def as_trajectory(rollout: Rollout, picture: Callable[[RolloutStep], Screenshot]
         for shot, step in zip(seen, rollout.steps, strict=True)
     ]
     outcome: Outcome = "success" if rollout.is_success else "failure"
-    trajectory = task.trajectory(task.task_id, steps, outcome=outcome, source="laboratory expert")
+    trajectory = task.trajectory(rollout.task.name, steps, outcome=outcome, source="laboratory expert")
     return StoredTrajectory(trajectory, {shot.digest: shot for shot in seen})

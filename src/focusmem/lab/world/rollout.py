@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from focusmem.agent.prompt import NUM_RECENT
 from focusmem.errors import ConfigError
+from focusmem.judges.exact_answer import is_same_answer
 from focusmem.lab.world.pages import FACT_NAMES, Address
 from focusmem.lab.world.scene import VIEW_HEIGHT, Word
 from focusmem.lab.world.session import PageSession
 from focusmem.lab.world.solvers import Solver, View
-from focusmem.lab.world.tasks import COMPARISONS, KINDS, MAX_STEPS, LabTask, Use, is_right, make_task, site_names
+from focusmem.lab.world.tasks import COMPARISONS, KINDS, MAX_STEPS, LabTask, Use, make_task, site_names
 from focusmem.lab.world.world import World
 from focusmem.schemas import Screenshot, make_action
 from focusmem.schemas.action import AnyAction
@@ -54,7 +55,7 @@ class Rollout:
 
     @property
     def is_success(self) -> bool:
-        return self.answer is not None and is_right(self.answer, self.task.task.answer or "")
+        return self.answer is not None and is_same_answer(self.answer, self.task.task.answer or "")
 
 
 def roll_out(

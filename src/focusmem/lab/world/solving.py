@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from focusmem.browser.base import Browser
 from focusmem.errors import ConfigError
+from focusmem.judges.exact_answer import is_same_answer
 from focusmem.lab.world.rollout import roll_out
 from focusmem.lab.world.server import LAB_LIMITS, LabServer
 from focusmem.lab.world.solvers import Beliefs, Solver, View
-from focusmem.lab.world.tasks import MAX_STEPS, LabTask, is_right
+from focusmem.lab.world.tasks import MAX_STEPS, LabTask
 from focusmem.lab.world.world import World
 from focusmem.progress import Progress
 from focusmem.schemas.action import AnyAction, make_action
@@ -40,7 +41,7 @@ class Solved:
 
     @property
     def is_success(self) -> bool:
-        return self.answer is not None and is_right(self.answer, self.gold)
+        return self.answer is not None and is_same_answer(self.answer, self.gold)
 
     def row(self) -> dict[str, Any]:
         return {
@@ -77,7 +78,7 @@ def make_solver(world: World, task: LabTask, name: str, seed: int) -> Solver:
     if name == "expert":
         return Solver.expert(world, task)
     if name == "explorer":
-        return Solver.explorer(world, task, random.Random(derive_seed(seed, "explorer", task.task.task_id)))
+        return Solver.explorer(world, task, random.Random(derive_seed(seed, "explorer", task.name)))
     return Nothing(world, task, Beliefs({}))
 
 

@@ -19,6 +19,9 @@ from focusmem.lab.world.world import World
 from focusmem.schemas import Annotations, Task
 from focusmem.seeds import derive_seed
 
+SUITE = "lab"
+"""The first part of every task id."""
+
 Use = Literal["memory", "bank", "evaluation"]
 USES: tuple[Use, ...] = ("memory", "bank", "evaluation")
 
@@ -61,6 +64,11 @@ class LabTask:
     def site_id(self) -> str:
         return self.task.site
 
+    @property
+    def name(self) -> str:
+        """The task id without the suite, which is a safe file name."""
+        return self.task.task_id.removeprefix(f"{SUITE}/")
+
 
 @lru_cache(maxsize=64)
 def wordings(kind: str, use: Use) -> tuple[str, ...]:
@@ -75,7 +83,7 @@ def make_task(world: World, site_id: str, kind: str, use: Use, number: int) -> L
     draft = _DRAFTS[kind](site, rng)
     wording = rng.choice(wordings(kind, use))
     task = Task(
-        task_id=f"{site_id}.{kind}.{use}.{number}",
+        task_id=f"{SUITE}/{site_id}.{kind}.{use}.{number}",
         instruction=" ".join([wording.format(**draft.slots), *REQUESTS.get(kind, ())]),
         start_url=f"{ORIGIN}/{site_id}/",
         site=site_id,
@@ -90,30 +98,19 @@ def make_task(world: World, site_id: str, kind: str, use: Use, number: int) -> L
 
 
 def task_of(world: World, task_id: str) -> LabTask:
-    """The task of this name; its name says all that it is made from."""
-    site_id, kind, use, number = task_id.split(".")
+    """The task with this id. The id holds everything that the task is made from."""
+    site_id, kind, use, number = task_id.removeprefix(f"{SUITE}/").split(".")
     return make_task(world, site_id, kind, cast(Use, use), int(number))
 
 
+Split = Literal["p", "m", "v", "e"]
+"""Sites for pretraining, for memory, for validation and for evaluation."""
 NUM_SITES = {"p": 4000, "m": 4000, "v": 60, "e": 60}
 """How many sites of each split tasks are drawn from."""
 
 
 def site_names(split: str) -> list[str]:
     return [f"{split}-{number}" for number in range(NUM_SITES[split])]
-
-
-def judge(task: Task, answer: str) -> bool:
-    return is_right(answer, task.answer or "")
-
-
-def is_right(answer: str, gold: str) -> bool:
-    """Equal up to case, spaces and punctuation at the ends."""
-    return _plain(answer) == _plain(gold)
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.lower().split()).strip(" .,!?\"'")
 
 
 # How each kind is drawn

@@ -1,0 +1,245 @@
+"""`focusmem run`: an agent attempts the tasks of a suite, of a file, or on one page."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from focusmem.cli.output import print_json, print_table, printable
+
+if TYPE_CHECKING:
+    from focusmem.recipes.run_settings import RunSettings
+
+_PARTS, _MORE = "Parts of the agent", "Settings and resuming"
+
+SuiteName = Annotated[str, typer.Argument(help="lab, a file of tasks (.jsonl), or the address of a page.")]
+Instruction = Annotated[str | None, typer.Option(help="What to do on the page.")]
+MemoryName = Annotated[
+    str | None, typer.Option(help="none, words, retrieved, or a trained memory: full, action-only, ... Default: none.")
+]
+PolicyName = Annotated[
+    str | None, typer.Option(help="lab (ships), a folder, a hub id, or a chat endpoint as URL#model. Default: lab.")
+]
+BankName = Annotated[str | None, typer.Option(help="The bank to search: a folder, or lab for the one that ships.")]
+BrowserName = Annotated[str | None, typer.Option(help="chromium, auto, or raster (the laboratory only).")]
+NumTasks = Annotated[int | None, typer.Option(help="How many tasks of the laboratory, for each seed.")]
+Seed = Annotated[int | None, typer.Option(help="Which tasks of the laboratory.")]
+NumParallel = Annotated[int | None, typer.Option(help="Episodes that run at the same time. Default: 16.")]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda. Default: cpu.")]
+Out = Annotated[Path | None, typer.Option(help="The run's folder; default: named after the options.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+CheckpointFolder = Annotated[Path | None, typer.Option(help="The folder of a trained memory.", rich_help_panel=_PARTS)]
+EmbedderName = Annotated[
+    str | None, typer.Option(help="What the bank is searched with: lab, a folder or a hub id.", rich_help_panel=_PARTS)
+]
+GrounderAddress = Annotated[
+    str | None,
+    typer.Option(help="A grounding model's endpoint as URL#model; default: names on the page.", rich_help_panel=_PARTS),
+]
+CacheFolder = Annotated[
+    Path | None,
+    typer.Option(help="A folder that keeps encoded items, as bank encode fills it.", rich_help_panel=_PARTS),
+]
+NumProcesses = Annotated[
+    int | None, typer.Option(help="Processes that share the tasks, each with its own policy.", rich_help_panel=_PARTS)
+]
+NumAttempts = Annotated[int | None, typer.Option(help="Attempts at each task.", rich_help_panel=_MORE)]
+MaxSteps = Annotated[int | None, typer.Option(help="The step budget of every task.", rich_help_panel=_MORE)]
+Recipe = Annotated[
+    str | None, typer.Option(help="Where settings begin: lab or web; default: what fits.", rich_help_panel=_MORE)
+]
+ConfigFile = Annotated[
+    Path | None, typer.Option(help="Settings as TOML, or the run.json of an earlier run.", rich_help_panel=_MORE)
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Any setting, such as memory.num_found=2; repeatable.", rich_help_panel=_MORE),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print all settings as TOML and stop.", rich_help_panel=_MORE)]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Resume the run in --out; never begin one.", rich_help_panel=_MORE)
+]
+HasPage = Annotated[bool, typer.Option(help="Write the trace page when the run is over.", rich_help_panel=_MORE)]
+
+_SETTING_OF: Final = {
+    "suite": "suite.name",
+    "instruction": "suite.instruction",
+    "max_steps": "suite.max_steps",
+    "attempts": "suite.num_attempts",
+    "tasks": "suite.lab.num_tasks",
+    "seed": "suite.lab.seed",
+    "memory": "memory.name",
+    "bank": "memory.bank",
+    "checkpoint": "memory.checkpoint",
+    "embedder": "memory.embedder",
+    "cache": "memory.cache.folder",
+    "policy": "policy.name",
+    "device": "policy.device",
+    "browser": "browser.kind",
+    "grounder": "browser.grounder",
+    "parallel": "runner.num_parallel",
+    "processes": "num_processes",
+}
+"""Which setting each option fills."""
+
+
+def run(
+    context: typer.Context,
+    suite: SuiteName,
+    instruction: Instruction = None,
+    memory: MemoryName = None,
+    policy: PolicyName = None,
+    bank: BankName = None,
+    browser: BrowserName = None,
+    tasks: NumTasks = None,
+    seed: Seed = None,
+    parallel: NumParallel = None,
+    device: Device = None,
+    out: Out = None,
+    as_json: AsJson = False,
+    checkpoint: CheckpointFolder = None,
+    embedder: EmbedderName = None,
+    grounder: GrounderAddress = None,
+    cache: CacheFolder = None,
+    processes: NumProcesses = None,
+    attempts: NumAttempts = None,
+    max_steps: MaxSteps = None,
+    recipe: Recipe = None,
+    config: ConfigFile = None,
+    assignments: Assignments = None,
+    dry_run: DryRun = False,
+    resume: Resume = False,
+    page: HasPage = True,
+) -> None:
+    """focusmem run https://example.org/ --instruction "Find the opening hours" --policy Qwen/Qwen3-VL-8B-Instruct
+
+    Let an agent attempt tasks: those of a suite, those of a file, or one on any page. The same command resumes a run
+    that was stopped.
+
+    A file holds one task in each line: {"task_id": "mug", "instruction": "How much is the blue mug?", "start_url":
+    "https://shop.example/", "site": "shop.example", "answer": "12 euros"}. Without an answer an episode is not judged.
+
+    On a laptop: focusmem run lab --memory full --tasks 5
+    """
+    settings = _settings(suite, recipe, config, _given(context), assignments or [])
+    if dry_run:
+        _print_settings(settings)
+        return
+    folder = out or default_folder(settings)
+    if resume:
+        _check_begun(folder)
+    results = _run(settings, folder)
+    written = _write_page(folder) if page else None
+    if as_json:
+        print_json({**results, "run": printable(str(folder)), "page": written and printable(written)})
+    else:
+        _show(results, folder, written)
+
+
+def _given(context: typer.Context) -> dict[str, Any]:
+    """The options that were typed, as settings."""
+    typed = {setting: context.params[name] for name, setting in _SETTING_OF.items()}
+    return {
+        setting: str(value) if isinstance(value, Path) else value
+        for setting, value in typed.items()
+        if value is not None
+    }
+
+
+def _print_settings(settings: "RunSettings") -> None:
+    from focusmem.settings import to_plain, to_toml
+
+    typer.echo(to_toml(to_plain(settings)), nl=False)
+
+
+def default_folder(settings: "RunSettings") -> Path:
+    """Named after what people vary from run to run."""
+    suite, memory = settings.suite, settings.memory.name
+    if suite.name == "lab":
+        name = f"lab-{memory}-{settings.browser.kind}-{suite.lab.seed}-{suite.lab.num_tasks}"
+    elif suite.instruction is not None:
+        from focusmem.files import sha256_hex
+
+        name = f"page-{memory}-{sha256_hex(f'{suite.name} {suite.instruction}'.encode())[:8]}"
+    else:
+        name = f"{Path(suite.name).stem}-{memory}"
+    return Path("runs") / name
+
+
+def _settings(
+    suite: str, recipe: str | None, config: Path | None, values: dict[str, Any], assignments: list[str]
+) -> "RunSettings":
+    from focusmem.recipes import run_settings
+    from focusmem.settings import resolved
+
+    base = run_settings.recipe(recipe or run_settings.recipe_for(suite))
+    if config is not None and config.suffix == ".json":
+        from focusmem.files import read_plain_file
+        from focusmem.schemas import Run, parse_record
+        from focusmem.schemas.record import MAX_DOCUMENT_BYTES
+
+        run = parse_record(Run, read_plain_file(config, MAX_DOCUMENT_BYTES), str(config))
+        base, config = run_settings.settings_of(run), None
+    return resolved(base, file=config, values=values, assignments=assignments)
+
+
+def _check_begun(folder: Path) -> None:
+    from focusmem.errors import ConfigError
+    from focusmem.schemas.run_folder import RUN_FILE
+
+    if not (folder / RUN_FILE).is_file():
+        raise ConfigError(f"There is no run in {folder} to resume; leave out --resume to begin one.")
+
+
+def _run(settings: "RunSettings", folder: Path) -> dict[str, Any]:
+    """The run under a live view."""
+    typer.echo("Loading ...", err=True)
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # loading takes a second, and the bar would stay
+    from contextlib import ExitStack
+
+    from focusmem.cli.command_line import command_line
+    from focusmem.cli.live_view import LiveView
+    from focusmem.evaluation.watcher import Watcher
+    from focusmem.recipes.run import run as make
+
+    with ExitStack() as stack:
+
+        def watch(attempts: Any, num_done: int) -> Watcher:
+            name = settings.memory.name
+            view = stack.enter_context(LiveView([name], attempts, num_done=num_done))
+            return view.watcher(name)
+
+        return make(settings, folder, watch=watch, command=command_line())
+
+
+def _write_page(folder: Path) -> str:
+    from focusmem.reports import write_page
+    from focusmem.schemas import RunFolder
+
+    return str(write_page([RunFolder.open(folder)], folder / "page.html").path)
+
+
+def _show(results: dict[str, Any], folder: Path, page: str | None) -> None:
+    rows = [(kind, _percent(one["success_rate"]), str(one["num_tasks"])) for kind, one in results["by_kind"].items()]
+    if rows:
+        print_table(f"memory: {results['memory']}", ("kind", "success", "tasks"), rows)
+    if results["success_rate"] is None:
+        typer.echo("No episode was judged, because nothing is known about right answers.")
+    else:
+        low, high = results["success_interval"]
+        typer.echo(
+            f"Success {_percent(results['success_rate'])} ({_percent(low)} to {_percent(high)}) of "
+            f"{results['num_tasks']} tasks."
+        )
+    if results["mean_step_s"] is not None:
+        typer.echo(
+            f"{results['mean_steps']:.1f} steps per episode, {_percent(results['hit_max_rate'])} at the step limit, "
+            f"{results['unreadable_rate']:.2%} of replies unreadable, {results['mean_step_s']:.2f} s per step."
+        )
+    typer.echo(f"{results['num_errors']} episodes ended in an error, {results['num_blocked']} were blocked by a site.")
+    typer.echo(printable(f"Run: {folder}") + ("" if page is None else printable(f"   Page: {page}")))
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}"

@@ -1,0 +1,89 @@
+"""The laboratory as a suite: evaluation tasks drawn by a seed, seen in Chromium or drawn without a browser."""
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from itertools import islice
+from typing import Annotated
+
+from pydantic import Field
+
+from focusmem.browser.base import Browser
+from focusmem.browser.opening import BrowserChoice, open_chromium
+from focusmem.errors import ConfigError
+from focusmem.judges.exact_answer import ExactAnswer
+from focusmem.lab.world.raster_browser import RasterBrowser
+from focusmem.lab.world.rollout import iter_tasks
+from focusmem.lab.world.served_browser import ServedBrowser
+from focusmem.lab.world.tasks import SUITE, LabTask, site_names
+from focusmem.lab.world.world import World
+from focusmem.schemas import Task
+from focusmem.settings import checked_dataclass
+from focusmem.suites.base import MakeBrowser
+
+_SPLIT = "e"
+
+_Seed = Annotated[int, Field(ge=0)]
+
+
+@checked_dataclass(frozen=True, kw_only=True)
+class LabSuiteConfig:
+    num_tasks: Annotated[int, Field(ge=1)] = 400
+    """Tasks for each seed."""
+    seed: _Seed = 0
+    """Which tasks are drawn."""
+    num_seeds: Annotated[int, Field(ge=1)] = 1
+    """How many seeds, from `seed` on. A task that several of them draw is attempted once."""
+    sites: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    """Evaluation sites that tasks are drawn from; None means all of them."""
+    world_seed: _Seed = 0
+    """Which world: equal seeds give equal sites."""
+
+    def __post_init__(self) -> None:
+        known = site_names(_SPLIT)
+        strangers = [name for name in self.sites or () if name not in known]
+        if strangers:
+            raise ConfigError(
+                f"LabSuiteConfig.sites names {strangers[0]!r}, which is not an evaluation site; "
+                f"those are {known[0]} to {known[-1]}."
+            )
+
+
+class LabSuite:
+    name = SUITE
+    judge = ExactAnswer()
+
+    def __init__(self, config: LabSuiteConfig | None = None) -> None:
+        self.config = config or LabSuiteConfig()
+        self.world = World(self.config.world_seed)
+        self.lab_tasks = _drawn(self.world, self.config)
+        self.tasks: Sequence[Task] = [one.task for one in self.lab_tasks]
+        self._kinds = {one.task.task_id: one.kind for one in self.lab_tasks}
+
+    def kind_of(self, task: Task) -> str:
+        return self._kinds[task.task_id]
+
+    async def open_browsers(self, choice: BrowserChoice, stack: AsyncExitStack) -> MakeBrowser:
+        if choice.kind == "raster":
+
+            async def raster(task: Task) -> Browser:
+                return RasterBrowser(self.world)
+
+            return raster
+        # Imported here: the raster needs neither a server nor its fonts.
+        from focusmem.lab.world.server import LAB_LIMITS, LabServer
+
+        server = stack.enter_context(LabServer(self.world))
+        launch = await open_chromium(LAB_LIMITS, choice, stack)
+
+        async def chromium(task: Task) -> Browser:
+            return ServedBrowser(await launch([server.host]), server.url.removesuffix("/"))
+
+        return chromium
+
+
+def _drawn(world: World, config: LabSuiteConfig) -> list[LabTask]:
+    tasks: dict[str, LabTask] = {}
+    for seed in range(config.seed, config.seed + config.num_seeds):
+        drawn = iter_tasks(world, _SPLIT, "evaluation", seed, sites=config.sites)
+        tasks |= {one.task.task_id: one for one in islice(drawn, config.num_tasks)}
+    return list(tasks.values())

@@ -1,0 +1,161 @@
+"""`focusmem run`: a run from its settings, in one process or shared out over several."""
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from focusmem.bank.opening import open_bank
+from focusmem.browser.opening import BrowserChoice, BrowserKind, chromium_version, make_grounder, why_no_chromium
+from focusmem.errors import FocusmemError, UserError
+from focusmem.evaluation.metrics import summarise
+from focusmem.evaluation.suite_run import RunAbout, SuiteRun
+from focusmem.evaluation.watcher import Watcher
+from focusmem.lab.world.experts import expert_rollouts
+from focusmem.lab.world.world import World
+from focusmem.progress import Progress
+from focusmem.recipes.run_parts import Parts, bank_folder
+from focusmem.recipes.run_settings import LAB, SPEED_ONLY, RunSettings
+from focusmem.recipes.run_suite import make_suite
+from focusmem.schemas import Task, read_episode
+from focusmem.settings import to_plain
+from focusmem.worker_processes import worker_processes
+
+_LOOK_S = 0.5
+
+
+Watch = Callable[[Sequence[tuple[Task, int]], int], Watcher]
+"""Called with the attempts that are left and the number of finished ones, just before the first of them begins."""
+
+
+def run(
+    settings: RunSettings, folder: Path, *, watch: Watch | None = None, command: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Makes the attempts that `folder` lacks, and sums up the whole run. Only a single process can be watched."""
+    settings = settled(settings)
+    suite_run = make_run(settings, Parts(settings, make_suite(settings)), folder, command)
+    if settings.num_processes == 1:
+        left = suite_run.attempts_left()
+        watcher = None if watch is None else watch(left, len(suite_run.attempts()) - len(left))
+        suite_run.run(browser_choice(settings), watcher)
+    else:
+        with suite_run.on_record():
+            _share_out(settings, suite_run)
+    return summarise(suite_run.folder)
+
+
+def settled(settings: RunSettings) -> RunSettings:
+    """The settings with nothing left to find out: which browser `auto` is, and which sites a bank covers."""
+    kind = choose_browser(settings)[0]
+    settings = replace(settings, browser=replace(settings.browser, kind=kind))
+    sites = None if settings.suite.name != LAB or settings.suite.lab.sites else _covered_sites(settings)
+    if sites is None:
+        return settings
+    return replace(settings, suite=replace(settings.suite, lab=replace(settings.suite.lab, sites=sites)))
+
+
+def _covered_sites(settings: RunSettings) -> tuple[str, ...] | None:
+    """The laboratory's sites of which a chosen bank holds a trajectory; None if every site may be asked about."""
+    memory = settings.memory
+    if memory.bank is not None:
+        return tuple(open_bank(bank_folder(memory.bank)).sites())
+    if memory.lab_bank_sites is None:
+        return None
+    world = World(settings.suite.lab.world_seed)
+    rollouts = expert_rollouts(world, "e", num_sites=memory.lab_bank_sites)
+    return tuple(sorted({rollout.task.site_id for rollout in rollouts}))
+
+
+def choose_browser(settings: RunSettings) -> tuple[BrowserKind, str | None]:
+    """The browser, and why it is not Chromium if `auto` found that Chromium does not start.
+
+    Chromium is started once before it is chosen, so that a run without a browser fails at once.
+    """
+    kind = settings.browser.kind
+    if kind == "raster":
+        return kind, None
+    reason = asyncio.run(why_no_chromium())
+    if reason is None:
+        return "chromium", None
+    if kind == "chromium" or settings.suite.name != LAB:
+        raise UserError(reason)
+    return "raster", reason
+
+
+def browser_choice(settings: RunSettings) -> BrowserChoice:
+    kind = settings.browser.kind
+    assert kind != "auto", "settled"
+    return BrowserChoice(kind=kind, grounder=make_grounder(settings.browser.grounder))
+
+
+def make_run(settings: RunSettings, parts: Parts, folder: Path, command: Sequence[str] = ()) -> SuiteRun:
+    """A run that is ready to begin, with everything loaded; `settings` are settled."""
+    mind = parts.mind()
+    identities = {
+        "policy": parts.policy.identity,
+        "prompts": parts.wording.digest,
+        "memory": mind.front.identity,
+        "retriever": None if mind.retriever is None else mind.retriever.identity,
+    }
+    about = RunAbout(
+        method=mind.front.name,
+        source=f"focusmem run {parts.suite.name}, memory {mind.front.name}",
+        config={"settings": to_plain(settings), "identities": identities},
+        may_differ=tuple(f"settings.{name}" for name in SPEED_ONLY),
+        seeds={"tasks": settings.suite.lab.seed, "world": settings.suite.lab.world_seed} if parts.is_lab_suite else {},
+        browser=chromium_version() if settings.browser.kind == "chromium" else settings.browser.kind,
+        command=command,
+    )
+    return SuiteRun(
+        parts.suite,
+        mind,
+        folder,
+        about,
+        runner=settings.runner,
+        num_attempts=settings.suite.num_attempts,
+        load_recalled=None if mind.retriever is None else mind.retriever.load,
+    )
+
+
+# Several processes
+
+
+def _share_out(settings: RunSettings, suite_run: SuiteRun) -> None:
+    """Each process takes a part of the attempts. Finished episodes are counted as they appear on disk."""
+    num = settings.num_processes
+    with worker_processes(partial(_take_part, settings, suite_run.store.path), num) as processes:
+        _watch(suite_run, processes)
+    num_failed = sum(process.exitcode != 0 for process in processes)
+    if num_failed:
+        raise FocusmemError(
+            f"{num_failed} of {num} processes stopped early; their messages are above. Finished episodes are in "
+            f"{suite_run.store.path}; the same command resumes from there."
+        )
+
+
+def _take_part(settings: RunSettings, folder: Path, number: int) -> None:
+    num = settings.num_processes
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // num))
+    suite_run = make_run(settings, Parts(settings, make_suite(settings)), folder)
+    suite_run.run_part(suite_run.attempts()[number::num], browser_choice(settings))
+
+
+def _watch(suite_run: SuiteRun, processes: Sequence[BaseProcess]) -> None:
+    folder, total = suite_run.folder, len(suite_run.attempts())
+    left = [(task.task_id, number) for task, number in suite_run.attempts_left()]
+    with Progress("run", total=total, start=total - len(left)) as line:
+        are_at_work = True
+        while are_at_work:
+            wait([process.sentinel for process in processes if process.is_alive()], timeout=_LOOK_S)
+            are_at_work = any(process.is_alive() for process in processes)  # before looking, so that nothing is missed
+            done = [one for one in left if folder.is_finished(*one)]
+            left = [one for one in left if one not in done]
+            for one in done:
+                line.step(failed=read_episode(folder.place(*one)).outcome == "error", note=suite_run.about.method)

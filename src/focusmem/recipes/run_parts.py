@@ -1,0 +1,287 @@
+"""The parts of a run, built from its settings: suite, policy, bank, front. Several runs may share what is loaded."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from focusmem.agent.api import trained_use
+from focusmem.agent.bank_retriever import BankRetriever
+from focusmem.agent.fronts.base import Front
+from focusmem.agent.fronts.empty import EmptyFront
+from focusmem.agent.fronts.latent import LatentFront, MemoryUse
+from focusmem.agent.fronts.turns import ShowTrajectory, TurnsFront, show_raw, show_words
+from focusmem.agent.local_policy import LocalPolicy
+from focusmem.agent.policy import Policy
+from focusmem.agent.policy_mind import PolicyMind
+from focusmem.agent.prompt import PromptBuilder
+from focusmem.agent.retrieval import Retriever
+from focusmem.bank.base import SearchableBank
+from focusmem.bank.embedder import Embedder, QwenEmbedder
+from focusmem.bank.opening import open_bank
+from focusmem.errors import ConfigError
+from focusmem.evidence import Serialiser
+from focusmem.files import cache_folder, sha256_hex
+from focusmem.lab.memory.embedder import is_update
+from focusmem.lab.memory.embedder import load_embedder as load_update
+from focusmem.lab.memory.oracle import OracleRetriever, show_notes
+from focusmem.lab.memory.recall import LabBank, searchable
+from focusmem.lab.memory.variants import VARIANTS, load_memory, variant
+from focusmem.lab.policy.texts import Texts
+from focusmem.lab.shipped import SHIPPED_MEMORIES, Weights
+from focusmem.lab.suite import LabSuite
+from focusmem.model.backbone import Backbone
+from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.devices import fast_dtype, usable_device
+from focusmem.model.evidence_cache import EvidenceCache
+from focusmem.recipes.run_settings import LAB, PolicySettings, RunSettings
+from focusmem.recipes.run_suite import is_address
+from focusmem.suites.base import Suite
+
+LATENT = "latent"
+"""A trained memory of any variant: those of its parts act that were trained."""
+
+
+@dataclass(frozen=True)
+class Wording:
+    """The texts that a policy is asked in."""
+
+    prompt: PromptBuilder
+    serialise: Serialiser
+    fronts: Path | None = None
+    """A folder with other wordings of what fronts say."""
+
+    @classmethod
+    def of(cls, source: str | None) -> "Wording":
+        """Our own, the laboratory's, or a folder's."""
+        if source == LAB:
+            texts = Texts.load()
+            return cls(texts.prompt, texts.serialise)
+        if source is None:
+            return cls(PromptBuilder(), Serialiser())
+        fronts = Path(source) / "fronts"
+        return cls(
+            PromptBuilder(Path(source) / "agent"),
+            Serialiser(Path(source) / "evidence"),
+            fronts if fronts.is_dir() else None,
+        )
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal wordings."""
+        return sha256_hex(f"{self.prompt.digest} {self.serialise.digest}".encode())
+
+
+class Parts:
+    """Parts are loaded when they are first needed, and once. `share` makes the parts of another run with the same
+    policy, embedder and bank.
+    """
+
+    def __init__(self, settings: RunSettings, suite: Suite, weights: Weights | None = None) -> None:
+        self.settings, self.suite, self.weights = settings, suite, weights or Weights()
+        self._check()
+
+    def share(self, settings: RunSettings) -> "Parts":
+        if settings.policy != self.settings.policy or settings.suite != self.settings.suite:
+            raise ConfigError("Runs that share their parts need the same suite and the same policy.")
+        other = Parts(settings, self.suite, self.weights)
+        other.policy, other.wording = self.policy, self.wording
+        return other
+
+    def _check(self) -> None:
+        """What can be found wrong before anything is loaded."""
+        memory = self.settings.memory
+        if memory.name not in memory_names():
+            raise ConfigError(f"There is no memory '{memory.name}'; choose one of {', '.join(memory_names())}.")
+        if memory.name in _OF_LAB and not isinstance(self.suite, LabSuite):
+            raise ConfigError(f"The memory '{memory.name}' knows the laboratory's own answers; use it with `lab` only.")
+        if memory.checkpoint is not None and not self.is_latent:
+            raise ConfigError(
+                f"memory.checkpoint is {memory.checkpoint}, but the memory '{memory.name}' is not a trained one; leave "
+                f"it out, or choose {LATENT} or one of {', '.join(VARIANTS)}."
+            )
+        if self.is_latent and self.checkpoint is None:
+            raise ConfigError(
+                f"The memory '{memory.name}' needs a checkpoint: the folder that training named at its end. Give it "
+                f"with --checkpoint. Only {' and '.join(SHIPPED_MEMORIES)} ship, for the shipped policy."
+            )
+
+    @property
+    def is_latent(self) -> bool:
+        return self.settings.memory.name in (LATENT, *VARIANTS)
+
+    @property
+    def is_lab_suite(self) -> bool:
+        return isinstance(self.suite, LabSuite)
+
+    @property
+    def is_shipped_policy(self) -> bool:
+        return self.settings.policy.name == LAB
+
+    @property
+    def checkpoint(self) -> Path | None:
+        memory = self.settings.memory
+        if memory.checkpoint is not None:
+            return Path(memory.checkpoint)
+        ships = self.is_shipped_policy and memory.name in SHIPPED_MEMORIES
+        return self.weights.memory(memory.name) if ships else None
+
+    @cached_property
+    def policy(self) -> Policy:
+        return load_policy(self.settings.policy, self.weights)
+
+    @property
+    def backbone(self) -> Backbone:
+        if isinstance(self.policy, LocalPolicy):
+            return self.policy.backbone
+        raise ConfigError(
+            f"The memory '{self.settings.memory.name}' needs a policy in this process, because it reads the policy's "
+            "embeddings; give a folder or a hub id as --policy."
+        )
+
+    @cached_property
+    def wording(self) -> Wording:
+        source = self.settings.policy.prompts
+        is_lab = self.is_shipped_policy or isinstance(self.suite, LabSuite)
+        return Wording.of(LAB if source is None and is_lab else source)
+
+    @cached_property
+    def front(self) -> Front:
+        return FRONTS.get(self.settings.memory.name, _latent_front)(self)
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        source = self.settings.memory.embedder or (LAB if self.is_shipped_policy else None)
+        if source is None:
+            raise ConfigError(
+                f"The memory '{self.settings.memory.name}' searches a bank with vectors of its embedder; give it with "
+                "--embedder."
+            )
+        return _load_embedder(self, source)
+
+    @cached_property
+    def bank(self) -> SearchableBank:
+        """The bank that is given, else all that experts left in the laboratory, else the bank that ships."""
+        memory = self.settings.memory
+        if memory.bank is None and isinstance(self.suite, LabSuite):
+            return _experts_bank(self.suite, self.embedder, memory.lab_bank_sites)
+        if memory.bank is None and not self.is_shipped_policy:
+            raise ConfigError(f"The memory '{memory.name}' finds trajectories in a bank; give it with --bank.")
+        return open_bank(bank_folder(memory.bank or LAB, self.weights))
+
+    @cached_property
+    def retriever(self) -> Retriever | None:
+        if not self.front.num_found:
+            return None
+        if self.settings.memory.name in _OF_LAB:
+            return self.oracle
+        memory = self.settings.memory
+        return BankRetriever(self.bank, self.embedder, outcomes=memory.outcomes, shows_site=memory.shows_site)
+
+    @cached_property
+    def oracle(self) -> OracleRetriever:
+        assert isinstance(self.suite, LabSuite), "checked above"
+        return OracleRetriever(self.suite.world)
+
+    def mind(self) -> PolicyMind:
+        history = self.wording.serialise if self.settings.memory.shows_history else None
+        return PolicyMind(
+            self.policy,
+            self.front,
+            retriever=self.retriever,
+            prompt=self.wording.prompt,
+            history=history,
+            seed=self.settings.policy.seed,
+        )
+
+
+# Fronts by name
+
+
+def memory_names() -> tuple[str, ...]:
+    return (*FRONTS, LATENT, *VARIANTS)
+
+
+def _empty_front(parts: Parts) -> Front:
+    return EmptyFront()
+
+
+def _words_front(parts: Parts) -> Front:
+    return _turns_front(parts, show_words(parts.wording.fronts), parts.settings.memory.num_found)
+
+
+def _raw_front(parts: Parts) -> Front:
+    return _turns_front(parts, show_raw(parts.wording.serialise), parts.settings.memory.num_found)
+
+
+def _notes_front(parts: Parts) -> Front:
+    return _turns_front(parts, show_notes(parts.oracle), 1)
+
+
+def _replay_front(parts: Parts) -> Front:
+    return _turns_front(parts, show_raw(parts.wording.serialise), 1)
+
+
+def _turns_front(parts: Parts, show: ShowTrajectory, num_found: int) -> Front:
+    return TurnsFront(parts.settings.memory.name, show, parts.policy.num_tokens, num_found=num_found)
+
+
+FRONTS: Mapping[str, Callable[[Parts], Front]] = {
+    "none": _empty_front,
+    "words": _words_front,
+    "retrieved": _raw_front,
+    "notes": _notes_front,
+    "replay": _replay_front,
+}
+_OF_LAB = ("notes", "replay")
+"""Fronts that show what the laboratory itself knows."""
+
+
+def _latent_front(parts: Parts) -> Front:
+    memory, checkpoint = parts.settings.memory, parts.checkpoint
+    assert checkpoint is not None, "checked when the parts were made"
+    if memory.name == LATENT:
+        stored = Checkpoint.open(checkpoint)
+        model, use = stored.build(parts.backbone), trained_use(stored)
+    else:
+        chosen = variant(memory.name)
+        model = load_memory(parts.backbone, checkpoint, memory.name)
+        use = MemoryUse(is_dynamic=chosen.is_dynamic, is_gated=chosen.is_gated)
+    use = memory.use or replace(use, num_episodic=memory.num_found)
+    cache = EvidenceCache(model, memory.cache)
+    return LatentFront(model, parts.wording.serialise, use, name=memory.name, cache=cache)
+
+
+# Policies, embedders and banks
+
+
+def load_policy(settings: PolicySettings, weights: Weights) -> Policy:
+    if is_address(settings.name):
+        from focusmem.agent.chat_policy import ChatPolicy
+
+        return ChatPolicy.connect(settings.name, settings.generation)
+    device = usable_device(settings.device)
+    source = weights.policy if settings.name == LAB else settings.name
+    return LocalPolicy(Backbone.load(source, dtype=fast_dtype(device), device=device), settings.generation)
+
+
+def _load_embedder(parts: Parts, source: str) -> Embedder:
+    if source == LAB and not parts.is_shipped_policy:
+        policy = load_policy(PolicySettings(device=parts.settings.policy.device), parts.weights)
+        assert isinstance(policy, LocalPolicy), "the laboratory's policy is in this process"
+        return load_update(policy.backbone, parts.weights.embedder)
+    if source == LAB:
+        return load_update(parts.backbone, parts.weights.embedder)
+    if is_update(Path(source)):
+        return load_update(parts.backbone, Path(source))
+    return QwenEmbedder.load(source, device=parts.settings.policy.device)
+
+
+def bank_folder(name: str, weights: Weights | None = None) -> Path:
+    """A bank's folder; `lab` is the bank that ships."""
+    return (weights or Weights()).bank if name == LAB else Path(name)
+
+
+def _experts_bank(suite: LabSuite, embedder: Embedder, num_sites: int | None) -> SearchableBank:
+    bank = LabBank(suite.world, "e", num_sites=num_sites)
+    return searchable(bank, embedder, kept=cache_folder() / "lab-bank")

@@ -1,0 +1,145 @@
+"""Everything that decides how a run goes, as one record, and the named recipes that fill it."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from focusmem.agent.fronts.latent import MemoryUse
+from focusmem.browser.base import BrowserLimits
+from focusmem.errors import ConfigError
+from focusmem.evaluation.runner import RunnerConfig
+from focusmem.lab.suite import LabSuiteConfig
+from focusmem.model.evidence_cache import CacheConfig
+from focusmem.model.generation import GenerationConfig
+from focusmem.schemas import Outcome, Run
+from focusmem.settings import checked_dataclass, resolved
+
+LAB: Final = "lab"
+"""The suite, the policy, the embedder and the wording that ship."""
+
+_Count = Annotated[int, Field(ge=1)]
+
+
+@checked_dataclass(frozen=True, kw_only=True)
+class SuiteSettings:
+    name: str = LAB
+    """`lab`, a file of tasks (.jsonl), or the address of a page."""
+    instruction: str | None = None
+    """What to do on the page; only with an address."""
+    max_steps: _Count | None = None
+    """The step budget of every task; None keeps the suite's own."""
+    lab: LabSuiteConfig = LabSuiteConfig()
+    """Which tasks of the laboratory."""
+    num_attempts: _Count = 1
+    """Attempts at each task."""
+
+
+@checked_dataclass(frozen=True, kw_only=True)
+class PolicySettings:
+    name: str = LAB
+    """`lab`, a folder, a hub id, or the address of a chat endpoint such as http://localhost:8000/v1#model."""
+    device: str = "cpu"
+    """cpu, cuda, or cuda:1."""
+    prompts: str | None = None
+    """The wording of prompts: `lab`, or a folder with `agent` and `evidence`; None uses the policy's own."""
+    generation: GenerationConfig = GenerationConfig()
+    """How replies are decoded."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Of a policy that samples."""
+
+
+@checked_dataclass(frozen=True, kw_only=True)
+class MemorySettings:
+    name: str = "none"
+    """Which front, or which trained memory."""
+    checkpoint: str | None = None
+    """The folder of a trained memory; None uses the one that ships, if there is one."""
+    bank: str | None = None
+    """The folder of a bank or of an exported bank, or `lab` for the bank that ships. None: in the laboratory all that
+    its experts left, elsewhere the shipped bank if the policy is the shipped one."""
+    lab_bank_sites: _Count | None = None
+    """Search only trajectories of so many laboratory sites, the first ones."""
+    embedder: str | None = None
+    """`lab`, a folder or a hub id; None uses the policy's own, if there is one."""
+    outcomes: tuple[Outcome, ...] | None = ("success",)
+    """Search only trajectories that ended so, as the paper does; None searches all."""
+    shows_site: bool = True
+    """Whether the embedder reads the site's name."""
+    num_found: Annotated[int, Field(ge=0)] = 3
+    """At most this many trajectories for a decision."""
+    shows_history: bool = False
+    """Whether events that have left the prompt are shown raw before it."""
+    use: MemoryUse | None = None
+    """Which parts of a latent memory act; None: those that were trained."""
+    cache: CacheConfig = CacheConfig()
+    """Where encoded evidence is kept, and in which precision."""
+
+
+@checked_dataclass(frozen=True, kw_only=True)
+class BrowserSettings:
+    kind: Literal["auto", "chromium", "raster"] = "chromium"
+    """`raster` draws the laboratory's pages without a browser; `auto` uses it only if Chromium does not start."""
+    grounder: str | None = None
+    """The address of a grounding model, such as http://localhost:8000/v1#model; None uses the names on the page."""
+    limits: BrowserLimits | None = None
+    """Viewport and time limits; None uses the suite's own."""
+
+
+@checked_dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    suite: SuiteSettings = SuiteSettings()
+    policy: PolicySettings = PolicySettings()
+    memory: MemorySettings = MemorySettings()
+    browser: BrowserSettings = BrowserSettings()
+    runner: RunnerConfig = RunnerConfig()
+    num_processes: _Count = 1
+    """Processes that share the tasks, each with its own policy; this keeps a GPU busier if the policy is small."""
+
+
+SPEED_ONLY: Final = (
+    "runner",
+    "num_processes",
+    "policy.device",
+    "memory.cache.folder",
+    "memory.cache.memory_limit_bytes",
+)
+"""Settings that change how fast a run goes but not what it does; a run can be resumed with others."""
+
+
+def lab() -> RunSettings:
+    """The laboratory: short replies, pages drawn without a browser, sites recognised by their looks."""
+    return RunSettings(
+        policy=PolicySettings(generation=GenerationConfig(max_new_tokens=96)),
+        memory=MemorySettings(shows_site=False),
+        browser=BrowserSettings(kind="raster"),
+    )
+
+
+def web() -> RunSettings:
+    """Real pages in Chromium, with the paper's settings."""
+    return RunSettings()
+
+
+RECIPES: Final[Mapping[str, Any]] = {"lab": lab, "web": web}
+
+
+def recipe(name: str) -> RunSettings:
+    if name not in RECIPES:
+        raise ConfigError(f"There is no recipe '{name}'; choose one of {', '.join(RECIPES)}.")
+    settings: RunSettings = RECIPES[name]()
+    return settings
+
+
+def settings_of(run: Run) -> RunSettings:
+    """The settings that a run was made with."""
+    stored: Any = run.config.get("settings")
+    if not isinstance(stored, Mapping):
+        raise ConfigError(f"The run '{run.run_id}' has no settings on record, so it was not made by `focusmem run`.")
+    settings: RunSettings = resolved(RunSettings(), values=stored)
+    return settings
+
+
+def recipe_for(suite: str) -> str:
+    """The recipe that fits a suite."""
+    return "lab" if suite == LAB else "web"

@@ -1,0 +1,111 @@
+"""Memory trained on stored trajectories, as the paper does it: both stages, then the gate's threshold."""
+
+from collections.abc import Sequence
+from dataclasses import field, replace
+from pathlib import Path
+from typing import Final
+
+from focusmem.data.config import DataConfig
+from focusmem.data.decisions import TrajectoryDecisions
+from focusmem.data.finding import FoundForTrajectory
+from focusmem.data.preparation import Prepared
+from focusmem.errors import ConfigError
+from focusmem.lab.policy.texts import PROMPTS as LAB_PROMPTS
+from focusmem.lab.shipped import Weights
+from focusmem.model.backbone import Backbone
+from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.config import MemoryConfig
+from focusmem.schemas import Task
+from focusmem.settings import checked_dataclass
+from focusmem.suites.task_file import TaskSuite
+from focusmem.training.config import LoopConfig
+from focusmem.training.deadline import Deadline
+from focusmem.training.processes import join_team
+from focusmem.training.record import begin_record, end_record
+from focusmem.training.stage_a import LEARNING_RATE as RATE_OF_STAGE_A
+from focusmem.training.stage_a import StageAConfig
+from focusmem.training.stage_b import LEARNING_RATE as RATE_OF_STAGE_B
+from focusmem.training.stage_b import StageBConfig
+from focusmem.training.threshold import set_threshold
+from focusmem.training.trajectory_batches import BatchingConfig, TrajectoryBatches
+from focusmem.training.variants import MemoryTraining, train_stages, variants
+
+_LAB: Final = "lab"
+"""The policy and the bank that ship."""
+_VALIDATION_BATCH: Final = 8
+
+
+@checked_dataclass(frozen=True, kw_only=True)
+class TrajectoryTraining(MemoryTraining):
+    """Everything that decides what a memory learns from stored trajectories, and how."""
+
+    policy: str = "qwen3-vl-8b"
+    """The frozen policy: a folder, a hub id, a short name, `lab` (ships) or `toy` (random weights)."""
+    embedder: str = "Qwen/Qwen3-VL-Embedding-2B"
+    """What the bank is searched with: a folder, a hub id, `lab` (ships) or `toy`."""
+    device: str = "cuda"
+    """cuda or cpu. Of several processes on cuda, each takes the GPU that the launcher gives it."""
+    data: DataConfig = field(default_factory=DataConfig)
+    evaluation: tuple[Path, ...] = ()
+    """Files of tasks that the memory will be judged by. Trajectories that could give one of them away are left out."""
+    batching: BatchingConfig = field(default_factory=BatchingConfig)
+
+    def shipped_data(self) -> DataConfig:
+        """The data, with the shipped parts that `lab` stands for."""
+        data = self.data
+        if data.bank == Path(_LAB):
+            data = replace(data, bank=Weights().bank)
+        return replace(data, prompts=LAB_PROMPTS) if self.policy == _LAB and data.prompts is None else data
+
+    def evaluation_tasks(self) -> list[Task]:
+        """Each task twice: under the id that a run of the file gives it, and under the id in the file."""
+        tasks = [task for path in self.evaluation for task in TaskSuite.from_file(path).tasks]
+        return tasks + [task.model_copy(update={"task_id": task.task_id.partition("/")[2]}) for task in tasks]
+
+
+def paper(variant: str) -> TrajectoryTraining:
+    """The paper's values."""
+    known = variants(StageAConfig(), StageBConfig(), MemoryConfig())
+    if variant not in known:
+        raise ConfigError(f"There is no memory variant '{variant}'; choose one of {', '.join(known)}.")
+    loop = LoopConfig(learning_rate=RATE_OF_STAGE_A, recomputes_blocks=None, num_workers=4)
+    return TrajectoryTraining(variant=known[variant], loop_a=loop, loop_b=replace(loop, learning_rate=RATE_OF_STAGE_B))
+
+
+def train_on_trajectories(
+    policy: Backbone,
+    training: TrajectoryTraining,
+    prepared: Prepared,
+    folder: Path,
+    *,
+    command: Sequence[str] = (),
+) -> Path | None:
+    """Trains both stages of a variant, or resumes them, and sets the gate's threshold; returns the finished memory.
+
+    `prepared` was made from `training.shipped_data()`. If torchrun or `accelerate launch` has started several
+    processes, each works on its share of every batch.
+    """
+    deadline, variant, data = Deadline(training.max_minutes), training.variant, training.shipped_data()
+    begin_record(folder, training, seed=training.loop_a.seed, device=str(policy.device), command=command)
+
+    def decisions(found: Sequence[FoundForTrajectory], negative_share: float) -> TrajectoryDecisions:
+        return TrajectoryDecisions(found, replace(data, negative_share=negative_share), prepared.sites)
+
+    plain = decisions(prepared.found, 0.0)
+    if training.learns_content:
+        plain = replace(plain, lessons=prepared.lessons(policy, data))
+    misled = decisions(prepared.found, data.negative_share if variant.is_gated else 0.0)
+    memory = train_stages(
+        training, policy, TrajectoryBatches(plain, training.batching), TrajectoryBatches(misled, training.batching),
+        folder, deadline=deadline,
+    )  # fmt: skip
+    if memory is None or not join_team(policy.device).is_first:
+        return memory
+    stored = Checkpoint.open(memory)
+    if variant.is_gated and prepared.validation and "threshold" not in stored.notes:
+        held_out = decisions(prepared.validation, 0.0)
+        num = sum(held_out.num_decisions(trajectory) for trajectory in range(held_out.num_trajectories))
+        batches = TrajectoryBatches(held_out, BatchingConfig(num_decisions=min(num, _VALIDATION_BATCH)))
+        set_threshold(stored.build(policy), memory, batches, is_dynamic=variant.is_dynamic)
+    end_record(folder)
+    return memory
