@@ -1,11 +1,12 @@
-"""Settings: frozen records that check themselves, filled from a TOML file and from `--set room.field=value`.
+"""Settings: frozen records that check themselves, filled from a file and from `--set room.field=value`.
 
 Declare a settings class beside the class that it configures, with its ranges in the types:
 
     @checked_dataclass(frozen=True, kw_only=True)
     class LoopConfig:
-        learning_rate: Annotated[float, Field(gt=0)]
-        num_steps: Annotated[int, Field(ge=1)] | None = None
+        learning_rate: PositiveFloat
+        warmup_share: Share = 0.1
+        num_steps: PositiveInt | None = None
 
 A value out of range raises ConfigError; the message names the field, the value and what is allowed. Settings may hold
 other settings. Rules that involve two fields stay in `__post_init__`.
@@ -14,20 +15,27 @@ other settings. Rules that involve two fields stay in `__post_init__`.
 import functools
 import json
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from focusmem.errors import ConfigError, StorageError
 
-__all__ = ["checked_dataclass", "flattened", "resolved", "to_plain", "to_toml"]
+__all__ = [
+    "Share", "checked_dataclass", "differences", "everywhere", "flattened", "from_plain", "read_settings", "resolved",
+    "to_plain", "to_toml",
+]  # fmt: skip
 
 SettingsT = TypeVar("SettingsT")
 
+Share = Annotated[float, Field(ge=0, le=1)]
+
 _MAX_FILE_BYTES = 2**20
+_UNSET = "unset"
+"""TOML has no null. The entry of this name at the top of a file lists the settings that have no value."""
 _BOUNDS = {
     "greater_than_equal": ("ge", "it must be at least {}"),
     "greater_than": ("gt", "it must be above {}"),
@@ -47,7 +55,7 @@ else:
         """A dataclass whose values are checked against their types when it is made; type checkers see a plain one."""
 
         def decorate(cls: type) -> type:
-            config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+            config = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
             made = pydantic_dataclass(cls, frozen=frozen, kw_only=kw_only, config=config)
             unchecked_init = made.__init__
 
@@ -71,14 +79,17 @@ def resolved(
     values: Mapping[str, Any] | None = None,
     assignments: Sequence[str] = (),
 ) -> SettingsT:
-    """`base` with some fields replaced: first those of a TOML file, then `values`, then `assignments`.
+    """`base` with some fields replaced: first those of a file, then `values`, then `assignments`.
 
-    `values` maps dotted field names to values. An assignment is `room.field=value`; its value is JSON, and text that is
-    not JSON is taken as it is. Unknown fields are errors.
+    The file is TOML, or the run.json of an earlier run. `values` maps dotted field names to values. An assignment is
+    `room.field=value`; its value is JSON, and text that is not JSON is taken as it is. Unknown fields are errors.
     """
     plain = to_plain(base)
     if file is not None:
-        _merge(plain, _read_toml(file))
+        stored = read_settings(file)
+        for name in stored.pop(_UNSET, []):
+            _put(plain, str(name), None)
+        _merge(plain, stored)
     for name, value in (values or {}).items():
         _put(plain, name, value)
     for assignment in assignments:
@@ -86,19 +97,45 @@ def resolved(
         if not is_assignment or not name:
             raise ConfigError(f"--set {assignment} is not an assignment; use --set room.field=value.")
         _put(plain, name.strip(), _from_text(text))
-    made: SettingsT = _built(type(base), plain)
-    return made
+    return from_plain(type(base), plain)
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """What a TOML file or a run.json says about settings, not yet checked."""
+    from focusmem.files import read_plain_file
+
+    data, is_json = read_plain_file(path, _MAX_FILE_BYTES), path.suffix == ".json"
+    try:
+        stored = json.loads(data) if is_json else tomllib.loads(data.decode())
+    except ValueError as error:
+        raise StorageError(f"{path} is not valid {'JSON' if is_json else 'TOML'}: {error}.") from None
+    for room in ("config", "settings") if is_json else ():
+        stored = stored.get(room) if isinstance(stored, dict) else None
+    if not isinstance(stored, dict):
+        raise StorageError(f"{path} holds no settings; use a TOML file, or the run.json of a run.")
+    return stored
+
+
+def from_plain(cls: type[SettingsT], plain: Any) -> SettingsT:
+    """Settings from what `to_plain` made of them; unknown fields and values of another type are errors."""
+    try:
+        # Read as JSON: strict types still accept a list for a tuple there, and text for a path.
+        return TypeAdapter(cls).validate_json(json.dumps(plain, default=str))
+    except ValidationError as invalid:
+        raise ConfigError(_problem("", invalid)) from None
 
 
 def to_plain(settings: object) -> dict[str, Any]:
-    """Settings as JSON has them; `resolved` reads them back."""
+    """Settings as JSON has them."""
     plain: dict[str, Any] = TypeAdapter(type(settings)).dump_python(settings, mode="json")
     return plain
 
 
 def to_toml(plain: Mapping[str, Any]) -> str:
-    """Settings in the form that `resolved` reads from a file. Fields without a value are comments."""
-    return "\n".join(_toml_lines(plain, ())).strip() + "\n"
+    """Settings in the form that `resolved` reads from a file."""
+    unset = [name for name, value in flattened(plain).items() if value is None]
+    head = [f"{_UNSET} = {_toml_value(unset)}", ""] if unset else []
+    return "\n".join([*head, *_toml_lines(plain, ())]).strip() + "\n"
 
 
 def flattened(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -112,11 +149,20 @@ def flattened(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _built(cls: type[SettingsT], plain: Mapping[str, Any]) -> SettingsT:
-    try:
-        return TypeAdapter(cls).validate_python(plain)
-    except ValidationError as invalid:
-        raise ConfigError(_problem("", invalid)) from None
+def everywhere(settings: object, field: str, value: Any) -> dict[str, Any]:
+    """One value for every field of this name, by dotted name, as `resolved` takes it."""
+    return {name: value for name in flattened(to_plain(settings)) if name.rpartition(".")[2] == field}
+
+
+def differences(
+    before: Mapping[str, Any], now: Mapping[str, Any], *, free: Collection[str] = ()
+) -> dict[str, tuple[Any, Any]]:
+    """By dotted name, the old and the new value of each setting that differs. `free` names fields, or the last part of
+    their names, that may differ.
+    """
+    old, new = flattened(before), flattened(now)
+    names = [name for name in sorted(old.keys() | new.keys()) if not {name, name.rpartition(".")[2]} & set(free)]
+    return {name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)}
 
 
 def _problem(owner: str, invalid: ValidationError) -> str:
@@ -136,16 +182,6 @@ def _problem(owner: str, invalid: ValidationError) -> str:
         case _:
             told = error["msg"].removeprefix("Value error, ").removesuffix(".")
             return f"{where} is {error['input']!r:.60}: {told[:1].lower()}{told[1:]}."
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    from focusmem.files import read_plain_file
-
-    data = read_plain_file(path, _MAX_FILE_BYTES)
-    try:
-        return tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise StorageError(f"{path} is not valid TOML: {error}.") from None
 
 
 def _merge(plain: dict[str, Any], other: Mapping[str, Any]) -> None:
@@ -177,9 +213,7 @@ def _from_text(text: str) -> Any:
 
 def _toml_lines(plain: Mapping[str, Any], rooms: tuple[str, ...]) -> Iterator[str]:
     for name, value in plain.items():
-        if value is None:
-            yield f"# {name} = ..."
-        elif not isinstance(value, Mapping):
+        if value is not None and not isinstance(value, Mapping):
             yield f"{name} = {_toml_value(value)}"
     for name, value in plain.items():
         if isinstance(value, Mapping):
@@ -191,4 +225,9 @@ def _toml_lines(plain: Mapping[str, Any], rooms: tuple[str, ...]) -> Iterator[st
 def _toml_value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml_value, value))}]"
-    return json.dumps(value)  # strings, numbers and booleans are written alike in both
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name} = {_toml_value(one)}' for name, one in value.items() if one is not None)}}}"
+    if isinstance(value, float):
+        return repr(value)
+    # Strings, integers and booleans are written alike in both, but for one character.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -79,7 +79,7 @@ def test_without_playwright_it_says_what_to_install():
     )
     assert result.returncode == 2
     assert result.stderr == (
-        "focusmem: This needs the package 'playwright'. Install it with: pip install 'focusmem[browser]'\n"
+        "focusmem: This needs the package 'playwright', which is not installed: pip install playwright\n"
     )
 
 

@@ -4,7 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from focusmem.cli.main import app
@@ -29,37 +28,6 @@ def test_help_takes_less_than_half_a_second():
         assert focusmem("--help").returncode == 0
         times.append(spent() - start)
     assert min(times) < 0.5
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["model", "describe"],
-        ["trajectory", "check"],
-        ["bank", "add"],
-        ["bank", "list"],
-        ["bank", "search"],
-        ["bank", "delete"],
-        ["bank", "stats"],
-        ["bank", "export"],
-        ["bank", "import"],
-        ["bank", "reembed"],
-        ["bench", "readout"],
-        ["bench", "bank"],
-        ["lab", "serve"],
-        ["lab", "solve"],
-        ["lab", "pretrain"],
-        ["lab", "evaluate"],
-        ["lab", "bank"],
-        ["demo"],
-        ["report"],
-        ["compare"],
-    ],
-)
-def test_every_help_opens_with_a_line_to_paste(words):
-    result = CliRunner().invoke(app, [*words, "--help"])
-    assert result.exit_code == 0
-    assert f"focusmem {' '.join(words)}" in result.output
 
 
 def test_describe_prints_one_json_document():
@@ -96,7 +64,7 @@ def test_a_mistake_that_shows_while_a_model_answers_ends_as_any_other():
 def test_budget_that_does_not_exist():
     result = focusmem("model", "describe", "--tokens", "5")
     assert result.returncode == 2
-    assert "choose one of (1, 2, 4, 8, 16)" in result.stderr
+    assert "choose one of 1, 2, 4, 8 or 16" in result.stderr
 
 
 def test_bench_writes_its_figures_and_keeps_standard_output_clean(tmp_path):

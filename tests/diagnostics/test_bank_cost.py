@@ -49,5 +49,5 @@ def test_vectors_wider_than_a_bank_takes_cannot_be_made():
 def test_more_queries_than_vectors_cannot_be_made():
     with pytest.raises(ConfigError, match="at most 5 can be made"):
         BankCostConfig(num_vectors=5, num_queries=6)
-    with pytest.raises(ConfigError, match="choose one of clusters, smooth"):
+    with pytest.raises(ConfigError, match="choose one of 'clusters' or 'smooth'"):
         BankCostConfig(kind="odd")

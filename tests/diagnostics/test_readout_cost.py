@@ -35,6 +35,6 @@ def test_cached_is_eight_times_faster_than_naive_and_near_its_floor_on_a_gpu():
 @pytest.mark.parametrize(
     "values", [{"dtype": "int3"}, {"width": 0}, {"num_repeats": 0}, {"device": "gpu"}, {"device": "mps"}]
 )
-def test_config_names_the_field(values):
+def test_a_wrong_setting_is_named(values):
     with pytest.raises(ConfigError, match=next(iter(values))):
-        ReadoutCostConfig(**values)
+        measure_readout(ReadoutCostConfig(**values))

@@ -7,9 +7,10 @@ from focusmem.errors import CheckpointError, ConfigError, StorageError
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.compressor import CompressorConfig
-from focusmem.model.config import MemoryConfig, config_from_dict, config_to_dict
+from focusmem.model.config import MemoryConfig
 from focusmem.model.gate import GateConfig
 from focusmem.model.policy import MemoryPolicy
+from focusmem.settings import from_plain, to_plain
 from toys import make_config, make_policy, three_decisions
 
 
@@ -153,8 +154,8 @@ def test_damaged_weights_are_refused(stored, tmp_path):
     ("change", "message"),
     [
         ({"schema_version": 9}, "schema version 9"),
-        ({"config": {"surprise": 1}}, "no field surprise"),
-        ({"config": {"compressor": 3}}, "compressor should be an object"),
+        ({"config": {"surprise": 1}}, "There is no setting 'surprise'"),
+        ({"config": {"compressor": 3}}, "compressor is 3: input should be an object"),
         ({"policy_backbone": {}}, "incomplete"),
         ({"dtype": "nonsense"}, "dtype is 'nonsense'"),
         ({"notes": None}, "notes are no dictionary"),
@@ -163,26 +164,26 @@ def test_damaged_weights_are_refused(stored, tmp_path):
 def test_a_card_that_does_not_fit_is_refused(stored, tmp_path, change, message):
     card = json.loads((stored[0] / "checkpoint.json").read_text()) | change
     (tmp_path / "checkpoint.json").write_text(json.dumps(card))
-    with pytest.raises((CheckpointError, ConfigError), match=message):
+    with pytest.raises(CheckpointError, match=message):
         Checkpoint.open(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("compressor.num_heads", "4", r"compressor\.num_heads is '4'\. Input should be a valid integer"),
+        ("compressor.num_heads", "4", r"compressor\.num_heads is '4': input should be a valid integer"),
         ("compressor.num_heads", 4.0, r"compressor\.num_heads is 4\.0"),
         ("compressor.num_heads", True, r"compressor\.num_heads is True"),
         ("compressor.num_heads", None, r"compressor\.num_heads is None"),
-        ("compressor.num_heads", 0, r"num_heads is 0; it must be at least 1"),
-        ("compressor.width", "64", r"compressor\.width is '64'\. Input should be a valid integer"),
-        ("gate.threshold", "0.3", r"gate\.threshold is '0\.3'\. Input should be a valid number"),
-        ("gate.stretch", [0, 1, 2], r"gate\.stretch is \(0, 1, 2\)\. Tuple should have at most 2 items"),
+        ("compressor.num_heads", 0, r"num_heads is 0; it must be above 0"),
+        ("compressor.width", "64", r"compressor\.width is '64': input should be a valid integer"),
+        ("gate.threshold", "0.3", r"gate\.threshold is '0\.3': input should be a valid number"),
+        ("gate.stretch", [0, 1, 2], r"gate\.stretch is \[0, 1, 2\]; it must have at most 2 entries"),
         ("gate.stretch", ["a", "b"], r"gate\.stretch"),
-        ("gate.sees_evidence", "no", r"gate\.sees_evidence is 'no'\. Input should be a valid boolean"),
+        ("gate.sees_evidence", "no", r"gate\.sees_evidence is 'no': input should be a valid boolean"),
         ("gate.evidence_source", {}, r"evidence_source is '\{\}'|gate\.evidence_source is \{\}"),
-        ("state_source", 3, r"state_source is 3\. Input should be 'embeddings' or 'hidden'"),
-        ("lora", None, r"lora should be an object"),
+        ("state_source", 3, r"state_source is 3; choose one of 'embeddings' or 'hidden'"),
+        ("lora", None, r"lora is None: input should be an object"),
     ],
 )
 def test_a_card_with_a_value_of_the_wrong_kind_names_the_field(stored, tmp_path, name, value, message):
@@ -193,7 +194,7 @@ def test_a_card_with_a_value_of_the_wrong_kind_names_the_field(stored, tmp_path,
         place = place[one]
     place[last] = value
     (tmp_path / "checkpoint.json").write_text(json.dumps(card))
-    with pytest.raises((CheckpointError, ConfigError), match=message):
+    with pytest.raises(CheckpointError, match=message):
         Checkpoint.open(tmp_path)
 
 
@@ -246,7 +247,7 @@ def test_saving_over_a_checkpoint_needs_to_be_asked_for(tmp_path):
 
 @pytest.mark.parametrize("config", [MemoryConfig(), make_config(state_source="hidden", state_layer=1)])
 def test_config_survives_json(config):
-    assert config_from_dict(json.loads(json.dumps(config_to_dict(config)))) == config
+    assert from_plain(MemoryConfig, json.loads(json.dumps(to_plain(config)))) == config
 
 
 def test_a_threshold_is_written_into_the_card_alone(tmp_path):

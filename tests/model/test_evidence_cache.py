@@ -242,6 +242,20 @@ def test_a_full_disk_is_a_clear_error_and_nothing_is_lost(tmp_path, monkeypatch)
     assert EvidenceCache(policy, config).fetch(RECORDS[:1])
 
 
+def test_the_size_of_an_entry_is_known_without_reading_it(tmp_path):
+    policy = make_policy()
+    in_memory, on_disk = EvidenceCache(policy), EvidenceCache(policy, CacheConfig(folder=tmp_path))
+    for cache in (in_memory, on_disk):
+        assert [cache.size_of(record) for record in RECORDS] == [None, None, None]
+        cache.fetch(RECORDS[:2])
+        assert cache.size_of(RECORDS[2]) is None
+    assert sum(in_memory.size_of(record) for record in RECORDS[:2]) == in_memory.num_bytes
+    fresh = EvidenceCache(policy, CacheConfig(folder=tmp_path))
+    sizes = sorted(path.stat().st_size for path in tmp_path.rglob("*.safetensors"))
+    assert sorted(fresh.size_of(record) for record in RECORDS[:2]) == sizes
+    assert fresh.counts.num_disk_hits == 0
+
+
 def test_forget_removes_an_item_everywhere(tmp_path):
     policy = make_policy()
     cache = EvidenceCache(policy, CacheConfig(folder=tmp_path))

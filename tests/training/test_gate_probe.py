@@ -6,6 +6,7 @@ import torch
 from focusmem.model.gate import GateConfig
 from focusmem.model.policy import MemoryPolicy
 from focusmem.training.gate_probe import LabelledBlocks, labelled_blocks, probe_auc
+from focusmem.training.offered_blocks import offered_blocks
 from training.samples import make_data, make_memory_policy
 
 WIDTH = 16
@@ -47,8 +48,8 @@ def test_what_is_not_there_is_not_found():
 def test_other_states_are_those_that_a_memory_would_see():
     policy = make_memory_policy()
     other = MemoryPolicy(policy.backbone, replace(policy.config, state_source="hidden", state_layer=1))
-    found = labelled_blocks(policy, make_data(2), is_dynamic=False, layers=(1, 2))
-    expected = labelled_blocks(other, make_data(2), is_dynamic=False)
+    found = labelled_blocks(policy, offered_blocks(policy, make_data(2), is_dynamic=False), layers=(1, 2))
+    expected = labelled_blocks(other, offered_blocks(other, make_data(2), is_dynamic=False))
     torch.testing.assert_close(found.seen_from(1).state_ND, expected.state_ND)
     assert torch.equal(found.seen_from(2).is_right_N, expected.is_right_N)
     assert not torch.equal(found.state_ND, expected.state_ND)

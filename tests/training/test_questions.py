@@ -1,11 +1,10 @@
 import json
-from pathlib import Path
 
 import pytest
 
-import focusmem.lab
 from factories import FIELDS
 from focusmem.errors import ConfigError, StorageError
+from focusmem.lab.policy.texts import PROMPTS
 from focusmem.training.questions import SUBTYPES, TARGETS, Questions, problem_with, schema_text
 from toys import evidence
 from training.samples import good_answer
@@ -66,7 +65,7 @@ def test_teacher_and_student_are_asked_the_same():
 
 
 def test_the_laboratorys_wording_fits():
-    folder = Path(focusmem.lab.__file__).parent / "prompts" / "questions"
+    folder = PROMPTS / "questions"
     questions = Questions(folder)
     assert questions.ask("describe")[0].parts == ("Describe the record.",)
     assert questions.digest != Questions().digest
@@ -76,7 +75,7 @@ def test_the_laboratorys_wording_fits():
 def test_a_folder_without_all_texts_is_refused(tmp_path):
     with pytest.raises(StorageError, match=r"describe\.txt"):
         Questions(tmp_path)
-    for path in (Path(focusmem.lab.__file__).parent / "prompts" / "questions").iterdir():
+    for path in (PROMPTS / "questions").iterdir():
         (tmp_path / path.name).write_text(path.read_text())
     (tmp_path / "describe.txt").write_text("Describe {{everything}}.")
     with pytest.raises(ConfigError, match="everything"):

@@ -330,7 +330,7 @@ def test_begins_with_nothing_else(stage_a, tmp_path):
         ({"gate_weight": -0.1}, "gate_weight"),
         ({"num_foreign": -1}, "num_foreign"),
         ({"order_weight": -0.1}, "order_weight"),
-        ({"reduction": "max"}, "reduction"),
+        ({"keeping": "guessed"}, "keeping"),
         ({"is_dynamic": False, "is_gated": False}, "is_dynamic and is_gated"),
     ],
 )

@@ -7,6 +7,7 @@ import torch
 from focusmem.errors import ConfigError
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.injection import Place
+from focusmem.training.offered_blocks import offered_blocks
 from focusmem.training.pathway import EncodedShare, embed, reply_nats
 from focusmem.training.prepared import Needs, Preparer
 from focusmem.training.stage_b import StageB
@@ -49,7 +50,7 @@ def test_wrong_scores_are_refused(right, misleading, message):
 def test_scores_are_the_gates_own_for_every_use():
     policy = make_memory_policy()
     torch.nn.init.normal_(policy.gate.out.weight)
-    scores = gate_scores(policy, make_data(2))
+    scores = gate_scores(policy, offered_blocks(policy, make_data(2)))
     assert (len(scores.right), len(scores.misleading)) == (12, 4)
     batch = make_batch(1)
     expected = {False: [], True: []}
@@ -98,7 +99,7 @@ def test_a_choice_by_actions_needs_blocks():
 def test_a_sweep_tells_what_a_gate_of_any_threshold_would_let_actions_be(threshold):
     policy = make_memory_policy()
     torch.nn.init.normal_(policy.gate.out.weight, std=3.0)
-    sweeps = action_sweeps(policy, make_data(1))
+    sweeps = action_sweeps(policy, offered_blocks(policy, make_data(1)))
     [share] = Preparer(policy, Needs(negatives=True)).shares(make_batch(0), [0], 1)
     policy.gate.config = replace(policy.gate.config, threshold=threshold)
     rows = embed(policy, share)

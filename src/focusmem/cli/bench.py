@@ -1,13 +1,18 @@
 """`focusmem bench`: time the parts on this machine."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 
 from focusmem.cli.output import print_json, print_table
+from focusmem.cli.settings import Assignments, ConfigFile, DryRun, settled
 
 app = typer.Typer(no_args_is_help=True)
+
+OutOption = Annotated[Path, typer.Option(help="The file for the figures, as JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the figures as JSON on standard output.")]
 
 
 @app.callback()
@@ -17,40 +22,84 @@ def _group() -> None:
 
 @app.command()
 def readout(
-    device: Annotated[str, typer.Option(help="cpu, or cuda.")] = "cpu",
-    width: Annotated[int, typer.Option(help="Compressor width; 4096 is the paper's.")] = 384,
+    device: Annotated[str | None, typer.Option(help="cpu, or cuda.")] = None,
+    width: Annotated[int | None, typer.Option(help="Compressor width; 4096 is the paper's.")] = None,
     dtype: Annotated[
         str | None, typer.Option(help="float32 or bfloat16; default: bfloat16 on a GPU, float32 elsewhere.")
     ] = None,
-    repeats: Annotated[int, typer.Option(help="Timed calls per way; the median counts.")] = 10,
-    episodic_tokens: Annotated[int, typer.Option(help="Tokens of each of three episodic items.")] = 11_040,
-    working_tokens: Annotated[int, typer.Option(help="Tokens of each of three working items.")] = 3_840,
-    out: Annotated[Path, typer.Option(help="Where the figures go as JSON.")] = Path("runs/bench/readout.json"),
-    json: Annotated[bool, typer.Option("--json", help="The same JSON on standard output.")] = False,
+    repeats: Annotated[int | None, typer.Option(help="Timed calls of each kind; the median counts.")] = None,
+    episodic_tokens: Annotated[int | None, typer.Option(help="Tokens of each episodic item.")] = None,
+    working_tokens: Annotated[int | None, typer.Option(help="Tokens of each working item.")] = None,
+    out: OutOption = Path("runs/bench/readout.json"),
+    json: AsJson = False,
+    config: ConfigFile = None,
+    assignments: Assignments = None,
+    dry_run: DryRun = False,
 ) -> None:
     """focusmem bench readout --device cpu --width 384
 
     Time the readout of six items: re-projected at each step (naive), projected once per call, cached, absorbed.
     """
+    from focusmem.diagnostics.readout_cost import ReadoutCostConfig, measure_readout
+
+    values = {
+        "device": device,
+        "width": width,
+        "dtype": dtype,
+        "num_repeats": repeats,
+        "episodic_tokens": episodic_tokens,
+        "working_tokens": working_tokens,
+    }
+    settings = settled(ReadoutCostConfig(), values, config=config, assignments=assignments, dry_run=dry_run)
+    _tell(measure_readout(settings), _show, out, json=json)
+
+
+@app.command()
+def bank(
+    vectors: Annotated[int | None, typer.Option(help="How many trajectories the bank holds.")] = None,
+    width: Annotated[int | None, typer.Option(help="Numbers per vector; 2048 is Qwen3-VL-Embedding-2B's.")] = None,
+    kind: Annotated[str | None, typer.Option(help="clusters, or smooth (vectors without clear neighbours).")] = None,
+    queries: Annotated[int | None, typer.Option(help="How many searches are timed; the median counts.")] = None,
+    top: Annotated[int | None, typer.Option(help="Hits per search.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Which vectors.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Where the bank is made and removed again; a million vectors need 9 GB.")
+    ] = None,
+    out: OutOption = Path("runs/bench/bank.json"),
+    json: AsJson = False,
+    config: ConfigFile = None,
+    assignments: Assignments = None,
+    dry_run: DryRun = False,
+) -> None:
+    """focusmem bench bank --vectors 25737 --width 2048
+
+    Make a bank of made-up vectors, search it under the leakage guard, and compare with the truth.
+    """
+    from focusmem.diagnostics.bank_cost import BankCostConfig, measure_bank
+
+    values = {
+        "num_vectors": vectors,
+        "width": width,
+        "kind": kind,
+        "num_queries": queries,
+        "top": top,
+        "seed": seed,
+        "folder": folder,
+    }
+    settings = settled(BankCostConfig(), values, config=config, assignments=assignments, dry_run=dry_run)
+    _tell(measure_bank(settings), _show_bank, out, json=json)
+
+
+def _tell(figures: dict[str, Any], show: Callable[[dict[str, Any], Path], None], out: Path, *, json: bool) -> None:
     import json as json_module
 
-    from focusmem.diagnostics.readout_cost import ReadoutCostConfig, measure_readout
     from focusmem.files import write_whole
 
-    config = ReadoutCostConfig(
-        width=width,
-        device=device,
-        dtype=dtype or ("bfloat16" if device.startswith("cuda") else "float32"),
-        num_repeats=repeats,
-        episodic_tokens=episodic_tokens,
-        working_tokens=working_tokens,
-    )
-    figures = measure_readout(config)
     # Shown first: a folder that cannot be written must not lose the figures.
     if json:
         print_json(figures)
     else:
-        _show(figures, out)
+        show(figures, out)
     write_whole(out, json_module.dumps(figures, indent=2).encode())
 
 
@@ -64,40 +113,6 @@ def _show(figures: dict[str, Any], out: Path) -> None:
         f"The cached way takes {figures['cached_over_floor']:.2f} times the time its bytes need "
         f"({figures['cached_floor_s'] * 1000:.2f} ms). Figures: {out}"
     )
-
-
-@app.command()
-def bank(
-    vectors: Annotated[int, typer.Option(help="How many trajectories the bank holds.")] = 25_737,
-    width: Annotated[int, typer.Option(help="Numbers per vector; 2048 is Qwen3-VL-Embedding-2B's.")] = 2_048,
-    kind: Annotated[str, typer.Option(help="Vectors in clusters, or smooth: without clear neighbours.")] = "clusters",
-    queries: Annotated[int, typer.Option(help="How many searches are timed; the median counts.")] = 100,
-    top: Annotated[int, typer.Option(help="Hits per search.")] = 3,
-    seed: Annotated[int, typer.Option(help="Which vectors.")] = 0,
-    folder: Annotated[
-        Path | None, typer.Option(help="Where the bank is made and removed again; it needs 9 GB for a million.")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Where the figures go as JSON.")] = Path("runs/bench/bank.json"),
-    json: Annotated[bool, typer.Option("--json", help="The same JSON on standard output.")] = False,
-) -> None:
-    """focusmem bench bank --vectors 25737 --width 2048
-
-    Make a bank of made-up vectors, search it under the leakage guard, and compare with the truth.
-    """
-    import json as json_module
-
-    from focusmem.diagnostics.bank_cost import BankCostConfig, measure_bank
-    from focusmem.files import write_whole
-
-    config = BankCostConfig(
-        num_vectors=vectors, width=width, kind=cast(Any, kind), num_queries=queries, top=top, seed=seed, folder=folder
-    )
-    figures = measure_bank(config)
-    if json:
-        print_json(figures)
-    else:
-        _show_bank(figures, out)
-    write_whole(out, json_module.dumps(figures, indent=2).encode())
 
 
 def _show_bank(figures: dict[str, Any], out: Path) -> None:

@@ -1,73 +1,82 @@
-"""`focusmem lab embedder|bank|prepare|train|gate|benefit`: memory that learns in the small offline world."""
+"""`focusmem lab embedder|bank|train|gate|benefit`: memory that learns in the small offline world."""
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from focusmem.cli.lab import PolicyOption, app, load_policy
 from focusmem.cli.output import print_json
+from focusmem.cli.settings import Assignments, ConfigFile, DryRun, settled, variant_of
+
+if TYPE_CHECKING:
+    from focusmem.lab.memory.training import LabTraining
 
 __all__ = ["app"]
 
-_GATE_RATE = 3e-3
-"""Of the gate alone: it is small, and nothing else moves."""
-
-DeviceOption = Annotated[str, typer.Option(help="cuda, or cpu for a trial of the machinery.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+DeviceOption = Annotated[str, typer.Option(help="cuda, or cpu for a trial.")]
+VariantArgument = Annotated[str, typer.Argument(help="Which variant the memory is: action-only, content, full, ...")]
+WorkersOption = Annotated[int | None, typer.Option(help="Processes that draw batches.")]
 
 
 @app.command()
 def embedder(
     out: Annotated[Path, typer.Option(help="Where the embedder goes.")],
     policy: PolicyOption = None,
-    steps: Annotated[int, typer.Option(help="Steps of training.")] = 300,
-    pairs: Annotated[int, typer.Option(help="Moments per step.")] = 64,
+    steps: Annotated[int | None, typer.Option(help="Steps of training.")] = None,
+    pairs: Annotated[int | None, typer.Option(help="Moments per step.")] = None,
     device: DeviceOption = "cuda",
-    workers: Annotated[int, typer.Option(help="Processes that draw batches.")] = 13,
-    tasks: Annotated[int, typer.Option(help="Evaluation tasks to measure recall with; 0 leaves it out.")] = 100,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    workers: WorkersOption = None,
+    tasks: Annotated[int, typer.Option(help="Evaluation tasks to measure recall with; 0 measures nothing.")] = 100,
+    json: AsJson = False,
+    config: ConfigFile = None,
+    assignments: Assignments = None,
+    dry_run: DryRun = False,
 ) -> None:
     """focusmem lab embedder --policy runs/policy/policy --out runs/embedder
 
     Teach the laboratory's policy to find trajectories, and measure how often it finds what a task needs.
 
-    A laptop-sized trial: add --device cpu --steps 2 --pairs 4 --workers 0 --tasks 5
+    On a laptop: add --device cpu --steps 2 --pairs 4 --workers 0 --tasks 5
     """
     from itertools import islice
 
     from focusmem.lab.memory.embedder import EmbedderTrainingConfig, load_embedder, train_embedder
-    from focusmem.lab.memory.recall import LabBank, LabRecall, recall_rate
+    from focusmem.lab.memory.recall import LabBank, recall_rate, searchable
     from focusmem.lab.world.rollout import iter_tasks
     from focusmem.lab.world.world import World
 
+    values = {"num_steps": steps, "num_pairs": pairs, "num_workers": workers}
+    settings = settled(EmbedderTrainingConfig(), values, config=config, assignments=assignments, dry_run=dry_run)
     backbone = load_policy(policy, device)
-    train_embedder(backbone, EmbedderTrainingConfig(num_steps=steps, num_pairs=pairs, num_workers=workers), out)
-    found = {}
+    train_embedder(backbone, settings, out)
+    figures: dict[str, Any] = {}
     if tasks:
-        world = World(0)
-        recall = LabRecall.build(LabBank(world, "e"), load_embedder(backbone, out))
-        found = recall_rate(recall, list(islice(iter_tasks(world, "e", "evaluation", 0), tasks)))
+        world, trained = World(0), load_embedder(backbone, out)
+        experts, asked = LabBank(world, "e"), list(islice(iter_tasks(world, "e", "evaluation", 0), tasks))
+        figures = recall_rate(experts, searchable(experts, trained), trained, asked)
     if json:
-        print_json({"embedder": str(out), **found})
+        print_json({"embedder": str(out), **figures})
         return
     typer.echo(f"The embedder is in {out}.")
-    if found:
-        low, high = found["right_way_interval"]
+    if figures:
+        low, high = figures["right_way_interval"]
         typer.echo(
-            f"Where the bank holds what a task needs, it is among the first {found['top']} in "
-            f"{found['right_way_rate']:.1%} ({low:.1%} to {high:.1%}) of {found['num_moments']} moments."
+            f"In {figures['right_way_rate']:.1%} ({low:.1%} to {high:.1%}) of {figures['num_moments']} moments for "
+            f"which the bank holds what the task needs, it is among the first {figures['top']}."
         )
 
 
 @app.command()
 def bank(
     out: Annotated[Path, typer.Option(help="Where the bank goes; a new folder.")],
-    sites: Annotated[int, typer.Option(min=1, help="Trajectories of so many evaluation sites, the first ones.")] = 8,
+    sites: Annotated[int, typer.Option(min=1, help="Use the first evaluation sites, this many.")] = 8,
     policy: PolicyOption = None,
     embedder: Annotated[Path | None, typer.Option(help="The embedder's folder; default: the shipped policy's.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    json: AsJson = False,
 ) -> None:
     """focusmem lab bank --out runs/bank --sites 8
 
@@ -101,147 +110,108 @@ def bank(
 
 @app.command()
 def train(
-    variant: Annotated[str, typer.Argument(help="action-only, semantic, functional, content, readout, full, ...")],
-    out: Annotated[Path, typer.Option(help="The run's folder; a run that was stopped goes on from it.")],
+    variant: Annotated[
+        str | None, typer.Argument(help="action-only, semantic, functional, content, readout, full, fixed-4, ...")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder. The same command resumes a stopped run.")] = None,
     policy: PolicyOption = None,
     start: Annotated[
         Path | None,
         typer.Option(
-            help="A memory to begin with: one's own, to learn on; `content`'s, to train stage B alone; for "
-            "content, also `action-only`'s."
+            help="Begin with this memory and without a course: one of the same variant, one of content for stage B, or "
+            "one of action-only for content."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Which episodes.")] = 0,
-    episodes: Annotated[int, typer.Option(help="New episodes per step.")] = 8,
-    drills: Annotated[int, typer.Option(help="Comparisons besides, and as many decisions about ways, per step.")] = 32,
-    course: Annotated[
-        bool | None,
-        typer.Option(
-            "--course/--no-course",
-            help="Begin with short drills alone, from easy to hard; unless told, where there is no --start.",
-        ),
-    ] = None,
-    steps: Annotated[int, typer.Option(help="Steps of stage A, those of a course included.")] = 4000,
-    more_steps: Annotated[int, typer.Option(help="Steps of stage B.")] = 1000,
+    seed: Annotated[int | None, typer.Option(help="Which episodes.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps of stage A, the course included.")] = None,
+    more_steps: Annotated[int | None, typer.Option(help="Steps of stage B.")] = None,
     gate_steps: Annotated[
-        int,
-        typer.Option(min=0, help="Steps of the gate alone, after stage B; 0 leaves them out."),
-    ] = 400,
-    rate: Annotated[float, typer.Option(help="Learning rate of stage A; half of it in stage B.")] = 2e-4,
-    state_layer: Annotated[
-        int | None, typer.Option(help="Read the state off hidden states after so many blocks, whatever the variant.")
+        int | None, typer.Option(min=0, help="Steps of the gate alone, after stage B; 0 leaves them out.")
     ] = None,
-    tokens: Annotated[
-        int | None,
-        typer.Option(help="Tokens per block: 1, 2, 4, 8 or 16, whatever the variant; may be fewer than --start has."),
-    ] = None,
-    content_weight: Annotated[
-        float | None, typer.Option(help="How much the content losses count; unless told, the variant's own weight.")
-    ] = None,
-    gate_weight: Annotated[
-        float | None, typer.Option(help="How much the gate's loss counts; unless told, the variant's own weight.")
-    ] = None,
-    gate_rate: Annotated[
-        float, typer.Option(help="The gate's learning rate in stage B, in multiples of the others'.")
-    ] = 10.0,
-    max_minutes: Annotated[
-        float | None, typer.Option(help="Save and stop after so long, all that comes before the first step included.")
-    ] = None,
-    device: DeviceOption = "cuda",
-    workers: Annotated[int, typer.Option(help="Processes that draw batches.")] = 6,
+    episodes: Annotated[int | None, typer.Option(help="New episodes per step.")] = None,
+    drills: Annotated[int | None, typer.Option(help="Drills of each of two kinds per step.")] = None,
+    workers: WorkersOption = None,
+    device: Annotated[str | None, typer.Option(help="cuda, or cpu for a trial.")] = None,
+    config: ConfigFile = None,
+    assignments: Assignments = None,
+    dry_run: DryRun = False,
 ) -> None:
     """focusmem lab train full --policy runs/policy/policy --out runs/memory/full
 
-    Train one variant of memory in the laboratory, both stages where it has two, and then its gate, where it has one.
+    Train one variant of memory in the laboratory: a course of short drills, stage A, stage B if it has one, and its
+    gate if it has one.
 
-    A laptop-sized trial: add --device cpu --steps 2 --more-steps 2 --gate-steps 0 --episodes 1 --no-course --drills 0
-    --workers 0
+    On a laptop: add --device cpu --steps 2 --more-steps 2 --gate-steps 0 --episodes 1 --drills 0 --workers 0 --set
+    stream.course=[]
     """
-    from dataclasses import replace
+    from focusmem.errors import ConfigError
+    from focusmem.recipes.lab_training import lab
+    from focusmem.settings import everywhere
 
-    from focusmem.lab.memory.decisions import LabDecisionsConfig
-    from focusmem.lab.memory.drills import Drills
-    from focusmem.lab.memory.stream import COURSE, StreamConfig
+    base = lab(variant_of(variant, config))
+    values: dict[str, Any] = {
+        "policy": policy,
+        "start": start,
+        "stream.course": None if start is None else (),
+        "decisions.seed": seed,
+        "loop_a.num_steps": steps,
+        "loop_b.num_steps": more_steps,
+        "gate.num_steps": gate_steps or None,
+        "stream.num_episodes": episodes,
+        "stream.drills.num_numbers": drills,
+        "stream.drills.num_ways": drills,
+        "device": device,
+        **everywhere(base, "num_workers", workers),
+    }
+    no_gate = ["gate=null"] if gate_steps == 0 else []
+    training = settled(base, values, config=config, assignments=[*no_gate, *(assignments or ())], dry_run=dry_run)
+    if out is None:
+        raise ConfigError("The run needs a folder; give one with --out.")
+    _train(training, out)
+
+
+def _train(training: "LabTraining", out: Path) -> None:
+    from focusmem.cli.command_line import command_line
     from focusmem.lab.memory.training import train_memory
-    from focusmem.lab.memory.variants import LabTraining
-    from focusmem.training.config import LoopConfig
     from focusmem.training.processes import own_device
+    from focusmem.training.record import is_first_process
 
-    team = int(os.environ.get("WORLD_SIZE", "1"))
-    if device == "cuda" and team > 1:
-        device = str(own_device())
-    is_on_gpu = device.startswith("cuda")
-    stage_a = LoopConfig(
-        learning_rate=rate, num_steps=steps, num_workers=workers, save_every_steps=250,
-        packs_rows=is_on_gpu, stores_half=True, max_group_tokens=262_144,
-    )  # fmt: skip
-    stage_b = replace(stage_a, learning_rate=rate / 2, gate_rate_times=gate_rate, num_steps=more_steps)
-    gate = replace(
-        stage_a, learning_rate=_GATE_RATE, num_steps=max(1, gate_steps),
-        betas=(0.9, 0.98), max_gradient_norm=0.3, warmup_share=0.05,
-    )  # fmt: skip
-    training = LabTraining(
-        stage_a=stage_a,
-        stage_b=stage_b,
-        gate=gate if gate_steps else None,
-        content_weight=content_weight,
-        gate_weight=gate_weight,
-        state_layer=state_layer,
-        num_tokens=tokens,
-        max_minutes=max_minutes,
-    )
-    backbone = load_policy(policy, device)
-    is_fresh = start is None if course is None else course
-    stream = StreamConfig(
-        num_episodes=episodes,
-        drills=Drills(num_numbers=drills, num_ways=drills),
-        course=COURSE if is_fresh else (),
-    )
-    decisions = LabDecisionsConfig(seed=seed)
-    memory = train_memory(backbone, variant, out, training, stream=stream, decisions=decisions, start=start)
-    if team > 1 and os.environ.get("RANK", "0") != "0":
-        return
-    typer.echo(
-        f"The memory is in {memory}."
-        if memory
-        else f"Stopped in time; the same line goes on in {out}, and `unfinished` there is the memory so far."
-    )
+    is_alone = os.environ.get("WORLD_SIZE", "1") == "1"
+    device = training.device if is_alone or training.device != "cuda" else str(own_device())
+    memory = train_memory(load_policy(training.policy, device), training, out, command=command_line())
+    if is_first_process():
+        stopped = f"Stopped in time. The same command resumes the training in {out}; `unfinished` is the memory so far."
+        typer.echo(stopped if memory is None else f"The memory is in {memory}.")
 
 
 @app.command()
 def gate(
-    memory: Annotated[str, typer.Argument(help="Which variant the checkpoint is: action-only, content, full, ...")],
+    memory: VariantArgument,
     checkpoint: Annotated[Path, typer.Option(help="The trained memory's folder.")],
     policy: PolicyOption = None,
-    trajectories: Annotated[int, typer.Option(help="Held-out episodes to measure on.")] = 100,
-    learnt: Annotated[int, typer.Option(help="Episodes that the probe learns from.")] = 2000,
-    layer: Annotated[
-        list[int] | None, typer.Option(help="Also probe with hidden states after so many blocks; may be repeated.")
-    ] = None,
+    trajectories: Annotated[int | None, typer.Option(help="Held-out episodes to measure on.")] = None,
+    learnt: Annotated[int | None, typer.Option(help="Episodes that the probe learns from.")] = None,
     set_threshold: Annotated[
-        bool,
-        typer.Option("--set-threshold", help="Keep the threshold that validation sites choose."),
+        bool, typer.Option("--set-threshold", help="Keep the threshold that validation sites choose.")
     ] = False,
     device: DeviceOption = "cuda",
-    workers: Annotated[int, typer.Option(help="Processes that draw batches.")] = 6,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    workers: WorkersOption = None,
+    json: AsJson = False,
+    config: ConfigFile = None,
+    assignments: Assignments = None,
+    dry_run: DryRun = False,
 ) -> None:
     """focusmem lab gate full --policy runs/policy/policy --checkpoint runs/memory/full/gate/memory
 
     Measure how well right blocks are told from misleading ones on sites never trained on, and choose the threshold.
-    """
-    from focusmem.lab.memory.gate import measure_gate
 
-    figures = measure_gate(
-        load_policy(policy, device),
-        checkpoint,
-        memory,
-        num_trajectories=trajectories,
-        num_learnt=learnt,
-        layers=layer or (),
-        num_workers=workers,
-        sets_threshold=set_threshold,
-    )
+    On a laptop: add --device cpu --trajectories 8 --learnt 8 --workers 0
+    """
+    from focusmem.lab.memory.gate import GateMeasurement, measure_gate
+
+    values = {"num_trajectories": trajectories, "num_learnt": learnt, "num_workers": workers}
+    settings = settled(GateMeasurement(), values, config=config, assignments=assignments, dry_run=dry_run)
+    figures = measure_gate(load_policy(policy, device), checkpoint, memory, settings, sets_threshold=set_threshold)
     if json:
         print_json(figures)
         return
@@ -249,8 +219,8 @@ def gate(
         f"A probe tells right from misleading blocks with an area under the curve of {figures['probe_auc']:.3f} "
         f"({figures['num_right']} right, {figures['num_misleading']} misleading)."
     )
-    for number, found in figures["probe_auc_by_layer"].items():
-        typer.echo(f"With the state after {number} blocks: {found:.3f}.")
+    for number, auc in figures["probe_auc_by_layer"].items():
+        typer.echo(f"With the state after {number} blocks: {auc:.3f}.")
     if "gate_auc" in figures:
         threshold = figures["chosen_on_validation"]["threshold"]
         typer.echo(
@@ -262,35 +232,41 @@ def gate(
 
 @app.command()
 def benefit(
-    memory: Annotated[str, typer.Argument(help="Which variant the checkpoint is: action-only, content, full, ...")],
+    memory: VariantArgument,
     checkpoint: Annotated[Path, typer.Option(help="The trained memory's folder.")],
     policy: PolicyOption = None,
-    split: Annotated[str, typer.Option(help="Sites: v (validation), e (evaluation), or m (trained on).")] = "v",
-    episodes: Annotated[int, typer.Option(help="Expert episodes whose decisions are asked about.")] = 60,
+    split: Annotated[
+        str | None, typer.Option(help="The sites: v (validation), e (evaluation), or m (trained on).")
+    ] = None,
+    episodes: Annotated[int | None, typer.Option(help="Expert episodes whose decisions are asked about.")] = None,
     device: DeviceOption = "cuda",
-    workers: Annotated[int, typer.Option(help="Processes that draw batches.")] = 6,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    workers: WorkersOption = None,
+    json: AsJson = False,
+    config: ConfigFile = None,
+    assignments: Assignments = None,
+    dry_run: DryRun = False,
 ) -> None:
     """focusmem lab benefit full --checkpoint runs/memory/full/gate/memory
 
-    How likely the expert's actions are with a memory and without it, on sites never trained on; nothing is played.
+    Measure how likely the expert's actions are with a memory and without it, on sites never trained on. No episode is
+    played.
 
-    A laptop-sized trial: add --device cpu --episodes 4 --workers 0
+    On a laptop: add --device cpu --episodes 4 --workers 0
     """
-    from focusmem.lab.memory.benefit import measure_benefit
+    from focusmem.lab.memory.benefit import BenefitConfig, measure_benefit
 
-    figures = measure_benefit(
-        load_policy(policy, device), checkpoint, memory, split=split, num_episodes=episodes, num_workers=workers
-    )
+    values = {"split": split, "num_episodes": episodes, "num_workers": workers}
+    settings = settled(BenefitConfig(), values, config=config, assignments=assignments, dry_run=dry_run)
+    figures = measure_benefit(load_policy(policy, device), checkpoint, memory, settings)
     if json:
         print_json(figures)
         return
-    for group, words in (("useful", "an item in front can help with"), ("others", "it cannot")):
-        own = figures[group]
-        if not own["num_decisions"]:
+    for group, words in (("useful", "an item in front can help with"), ("others", "no item in front can help with")):
+        figures_of_group = figures[group]
+        if not figures_of_group["num_decisions"]:
             continue
         parts = [
             f"{way} {one['mean_nats']:.2f} nats, {one['likely_rate']:.1%} likely"
-            for way, one in (("alone", own["alone"]), ("with memory", own["with_memory"]))
+            for way, one in (("alone", figures_of_group["alone"]), ("with memory", figures_of_group["with_memory"]))
         ]
-        typer.echo(f"{own['num_decisions']} decisions that {words}: {'; '.join(parts)}.")
+        typer.echo(f"{figures_of_group['num_decisions']} decisions that {words}: {'; '.join(parts)}.")

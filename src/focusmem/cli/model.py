@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from focusmem.cli.output import print_json, print_table
+from focusmem.cli.settings import Assignments, ConfigFile, DryRun, settled
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -28,23 +29,26 @@ def _group() -> None:
 @app.command()
 def describe(
     backbone: Annotated[
-        str, typer.Option(help="qwen3-vl-2b, -4b, -8b, -32b, toy, or the folder of a checkpoint.")
+        str, typer.Option(help="qwen3-vl-2b, -4b, -8b, -32b, toy, or a checkpoint's folder.")
     ] = "qwen3-vl-8b",
     encoder: Annotated[str | None, typer.Option(help="Another model as evidence encoder; default: the same.")] = None,
-    tokens: Annotated[int, typer.Option(help="K, memory tokens per item: 1, 2, 4, 8 or 16.")] = 8,
+    tokens: Annotated[int | None, typer.Option(help="K, memory tokens per item: 1, 2, 4, 8 or 16.")] = None,
     width: Annotated[int | None, typer.Option(help="Compressor width; default: the policy's.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")] = False,
+    config: ConfigFile = None,
+    assignments: Assignments = None,
+    dry_run: DryRun = False,
 ) -> None:
     """focusmem model describe --backbone qwen3-vl-8b
 
     Count the parameters of every part, from tensors without contents: no weights are downloaded or loaded.
     """
-    from focusmem.model.compressor import CompressorConfig
     from focusmem.model.config import MemoryConfig
     from focusmem.model.description import describe as describe_parts
 
-    config = MemoryConfig(compressor=CompressorConfig(num_tokens=tokens, width=width))
-    description = describe_parts(backbone, config, encoder=encoder)
+    values = {"compressor.num_tokens": tokens, "compressor.width": width}
+    memory = settled(MemoryConfig(), values, config=config, assignments=assignments, dry_run=dry_run)
+    description = describe_parts(backbone, memory, encoder=encoder)
     if json:
         print_json(description)
     else:

@@ -1,44 +1,56 @@
-"""Fields of a config on the command line, as `--set field=value`."""
+"""What every command with settings has: `--config`, `--set` and `--dry-run`."""
 
-import json
-from collections.abc import Sequence
-from dataclasses import fields
-from typing import Any, TypeVar, get_type_hints
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
-from focusmem.errors import ConfigError
+import typer
 
-ConfigT = TypeVar("ConfigT")
+SettingsT = TypeVar("SettingsT")
+_PANEL = "Settings"
 
-
-def config_from(cls: type[ConfigT], settings: Sequence[str]) -> ConfigT:
-    """A config with some fields set; values are JSON, and what is no JSON is text."""
-    known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
-    hints = get_type_hints(cls)
-    values: dict[str, Any] = {}
-    for setting in settings:
-        name, is_set, value = setting.partition("=")
-        if name not in known or not is_set:
-            choice = ", ".join(sorted(known))
-            raise ConfigError(
-                f"--set {setting} does not set a field of {cls.__name__}; use field=value, with one of: {choice}."
-            )
-        values[name] = _checked(setting, _read(value), hints[name])
-    return cls(**values)
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="Settings as TOML, or an earlier run.json.", rich_help_panel=_PANEL),
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Change any one setting; repeatable.", rich_help_panel=_PANEL),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print all settings as TOML and stop.", rich_help_panel=_PANEL)]
 
 
-def _checked(setting: str, value: Any, hint: Any) -> Any:
-    from pydantic import TypeAdapter, ValidationError
+def settled(
+    base: SettingsT,
+    values: Mapping[str, Any],
+    *,
+    config: Path | None,
+    assignments: Sequence[str] | None,
+    dry_run: bool = False,
+) -> SettingsT:
+    """`base` changed by a file, by the options that were typed (those that are not None), and by assignments. With
+    `dry_run` they are printed, and the command ends.
+    """
+    from focusmem.settings import resolved, to_plain, to_toml
 
-    try:
-        return TypeAdapter(hint).validate_python(value, strict=True)
-    except ValidationError as error:
-        reason = error.errors()[0]["msg"]
-        raise ConfigError(f"--set {setting} has a value of the wrong kind: {reason}.") from error
+    given = {name: value for name, value in values.items() if value is not None}
+    settings = resolved(base, file=config, values=given, assignments=assignments or ())
+    if dry_run:
+        typer.echo(to_toml(to_plain(settings)), nl=False)
+        raise typer.Exit
+    return settings
 
 
-def _read(value: str) -> Any:
-    try:
-        found = json.loads(value)
-    except json.JSONDecodeError:
-        return value
-    return tuple(found) if isinstance(found, list) else found
+def variant_of(variant: str | None, config: Path | None) -> str:
+    """Which variant is trained: the one that was typed, else the one that the file names."""
+    from focusmem.errors import ConfigError
+    from focusmem.settings import read_settings
+
+    stored = None if config is None else read_settings(config).get("variant")
+    named = stored.get("name") if isinstance(stored, dict) else None
+    chosen = variant or named
+    if not isinstance(chosen, str):
+        raise ConfigError("Say which variant of memory to train, such as full.")
+    if named not in (None, chosen):
+        raise ConfigError(f"{config} holds settings of the variant '{named}'; leave out '{chosen}'.")
+    return chosen

@@ -1,4 +1,4 @@
-"""`focusmem trajectory`: look after stored trajectories."""
+"""`focusmem trajectory`: check stored trajectories."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,12 +7,12 @@ import typer
 
 from focusmem.errors import UserError
 
-app = typer.Typer(no_args_is_help=True, help="Look after stored trajectories.")
+app = typer.Typer(no_args_is_help=True, help="Check stored trajectories.")
 
 
 @app.callback()
 def trajectory() -> None:
-    """Look after stored trajectories."""
+    """Check stored trajectories."""
 
 
 @app.command()
@@ -22,9 +22,9 @@ def check(
 ) -> None:
     """focusmem trajectory check my-trajectories/
 
-    Say what is wrong with stored trajectories: unreadable records, damaged screenshots, stray files.
+    List what is wrong with stored trajectories: unreadable records, damaged screenshots, stray files.
 
-    The exit code is 0 when all of them are sound and 1 when there are problems.
+    The exit code is 1 if there are problems.
     """
     from focusmem.cli.output import print_json
     from focusmem.progress import Progress

@@ -1,101 +1,54 @@
-"""Decisions of stored trajectories to learn from, each with what memory would hold there: what a bank had for it, and
-the history that has left the prompt. Prompts and items are made as an agent makes them.
+"""Decisions of stored trajectories to learn from, with the memory that the agent would have had at each.
+
+Prompts, found trajectories and the history that has left the prompt are made as the agent makes them.
 """
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
 
-from pydantic import Field
-
-from focusmem.agent.memory import MemoryUse
 from focusmem.agent.prompt import PromptBuilder, recent_events
 from focusmem.bank.folder import BankFolder
-from focusmem.errors import ConfigError
+from focusmem.data.config import DataConfig
+from focusmem.data.finding import Found, FoundForTrajectory
 from focusmem.evidence import Serialiser, episodic_items, working_items
 from focusmem.files import sha256_hex
-from focusmem.schemas import EvidenceItem, Record, Step, StoredTrajectory, action_to_json, load_trajectory
-from focusmem.schemas.record import NonEmptyText, Text
+from focusmem.schemas import EvidenceItem, StoredTrajectory, action_to_json, load_trajectory
 from focusmem.seeds import derive_seed
 from focusmem.training.batch import Decision, ItemUse, TrainingBatch, TrainingItem
 from focusmem.training.lessons import LessonStore
 
 
-class Found(Record):
-    """One decision: which step of its trajectory, and what the bank had for it."""
-
-    step: Annotated[int, Field(ge=0)]
-    hits: tuple[tuple[NonEmptyText, float], ...]
-    """Trajectories of the bank and how alike they are, the best first."""
-
-
-class FoundForTrajectory(Record):
-    """All decisions of a trajectory that are learnt from, as they are kept on disk."""
-
-    schema_version: Literal[1] = 1
-    folder: NonEmptyText
-    """Where the trajectory lies."""
-    site: Text
-    decisions: tuple[Found, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class DecisionsConfig:
-    use: MemoryUse = field(default_factory=MemoryUse)
-    """How much is remembered: as when acting."""
-    max_steps: int = 15
-    """The budget of actions that prompts speak of."""
-    negative_share: float = 0.5
-    """Of decisions, how many get a trajectory of another site put in to mislead, in place of the last one found."""
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.negative_share <= 1:
-            raise ConfigError(f"DecisionsConfig.negative_share is {self.negative_share}; it must be in [0, 1].")
-        if self.max_steps < 1:
-            raise ConfigError(f"DecisionsConfig.max_steps is {self.max_steps}; it must be at least 1.")
-
-
-@dataclass(frozen=True)
-class Words:
-    """What agent and encoder are told; `prompts` is a folder with other words than ours, as `Memory.load` takes it."""
-
-    prompts: Path | None = None
-
-    @cached_property
-    def prompt(self) -> PromptBuilder:
-        return PromptBuilder(self.prompts and self.prompts / "agent")
-
-    @cached_property
-    def serialise(self) -> Serialiser:
-        return Serialiser(self.prompts and self.prompts / "evidence")
-
-
-def steps_to_learn(steps: Sequence[Step]) -> list[int]:
-    """Those at which something was done that worked. Mistakes are shown to the policy, but not taught."""
-    return [number for number, step in enumerate(steps) if step.action is not None and step.error is None]
-
-
 @dataclass(frozen=True)
 class TrajectoryDecisions:
-    """A `TrajectorySource` over folders on disk. Holds no screenshots, so that worker processes may carry it."""
+    """A `TrajectorySource` over folders on disk. It holds no screenshots, so it can be sent to worker processes."""
 
     found: Sequence[FoundForTrajectory]
-    bank: BankFolder
+    config: DataConfig
     sites: Mapping[str, str]
-    """Of the bank's trajectories, by id; what misleads is taken from other sites than a trajectory's own."""
-    words: Words = Words()
-    config: DecisionsConfig = DecisionsConfig()
+    """The site of each trajectory of the bank, by id. What misleads comes from another site."""
     lessons: LessonStore | None = None
 
     @cached_property
     def digest(self) -> str:
-        """Equal where equal numbers give equal decisions."""
-        found = [one.model_dump_json() for one in self.found]
-        return sha256_hex(repr((found, self.config, self.words)).encode())
+        """Equal if equal numbers give equal decisions."""
+        config, found = self.config, [one.model_dump_json() for one in self.found]
+        settings = (config.use, config.max_steps, config.negative_share, config.prompts, config.seed)
+        return sha256_hex(repr((found, settings)).encode())
+
+    @cached_property
+    def bank(self) -> BankFolder:
+        return BankFolder(self.config.bank_folder)
+
+    @cached_property
+    def prompt(self) -> PromptBuilder:
+        return PromptBuilder(self.config.wording("agent"))
+
+    @cached_property
+    def serialise(self) -> Serialiser:
+        return Serialiser(self.config.wording("evidence"))
 
     @property
     def num_trajectories(self) -> int:
@@ -122,7 +75,7 @@ class TrajectoryDecisions:
     def _decision(self, stored: StoredTrajectory, at: int, uses: Sequence[ItemUse]) -> Decision:
         record, step = stored.trajectory, stored.trajectory.steps[at]
         assert step.action is not None, "only steps with an action are learnt from"
-        prompt = self.words.prompt(
+        prompt = self.prompt(
             instruction=record.instruction,
             recent=recent_events(record.steps[:at], stored.screenshots),
             screenshot=stored.screenshots[step.screenshot.sha256],
@@ -167,7 +120,7 @@ class TrajectoryDecisions:
 
     def _training_item(self, item: EvidenceItem, source: StoredTrajectory) -> TrainingItem:
         name = item.trajectory_id or f"{source.trajectory.trajectory_id} {item.item_id}"
-        made = TrainingItem(item_id=name, role=item.role, prompt=self.words.serialise(item, source.screenshots))
+        made = TrainingItem(item_id=name, role=item.role, prompt=self.serialise(item, source.screenshots))
         if self.lessons is None or not self.is_taught(item):
             return made
         return replace(made, lesson=self.lessons.read(made.digest, name=name))

@@ -13,12 +13,13 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from focusmem.bank import Bank, Query
 from focusmem.bank.folder import MAX_WIDTH
@@ -26,6 +27,7 @@ from focusmem.bank.vectors import make_rows
 from focusmem.errors import ConfigError, StorageError
 from focusmem.progress import Progress
 from focusmem.seeds import derive_seed
+from focusmem.settings import checked_dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,38 +41,30 @@ _ROWS_AT_ONCE = 8_192
 _TIE = 1e-6  # sums in another order differ by less
 
 
-@dataclass(frozen=True, kw_only=True)
+@checked_dataclass(frozen=True, kw_only=True)
 class BankCostConfig:
-    num_vectors: int = 25_737
+    num_vectors: PositiveInt = 25_737
     """As many trajectories as the paper's bank holds."""
-    width: int = 2_048
+    width: Annotated[int, Field(ge=1, le=MAX_WIDTH)] = 2_048
     kind: Kind = "clusters"
-    num_centres: int = 4_000
+    num_centres: PositiveInt = 4_000
     """Clusters, of equal chance."""
-    noise: float = 0.75
+    noise: NonNegativeFloat = 0.75
     """Length of what is added to a centre of length one."""
-    query_noise: float = 0.5
+    query_noise: NonNegativeFloat = 0.5
     """Length of what is added to a stored vector to make a query of it."""
-    num_templates: int = 50
+    num_templates: PositiveInt = 50
     """Rows share a template with one in so many others, and the guard removes these."""
-    num_queries: int = 100
-    top: int = 3
+    num_queries: PositiveInt = 100
+    top: PositiveInt = 3
     seed: int = 0
     folder: Path | None = None
     """Where the bank is made, and removed again; None: the system's folder for such files."""
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise ConfigError(f"kind is '{self.kind}'; choose one of {', '.join(get_args(Kind))}.")
-        for name in ("num_vectors", "width", "num_centres", "num_templates", "num_queries", "top"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1.")
-        if self.width > MAX_WIDTH:
-            raise ConfigError(f"width is {self.width}; a bank takes at most {MAX_WIDTH}.")
-        if self.num_queries > min(self.num_vectors, _ROWS_AT_ONCE):
-            raise ConfigError(
-                f"num_queries is {self.num_queries}; at most {min(self.num_vectors, _ROWS_AT_ONCE)} can be made."
-            )
+        most = min(self.num_vectors, _ROWS_AT_ONCE)
+        if self.num_queries > most:
+            raise ConfigError(f"BankCostConfig.num_queries is {self.num_queries}; at most {most} can be made.")
 
 
 def measure_bank(config: BankCostConfig) -> dict[str, Any]:
@@ -151,12 +145,13 @@ class _Measurement:
                 vectors_ND = self._vectors(start)
                 numbers = range(start, start + len(vectors_ND))
                 self._learn_truth(start, vectors_ND)
-                texts = dict.fromkeys(("content", "instruction", "site", "outcome", "source"), [""] * len(numbers))
+                texts = dict.fromkeys(("content", "instruction", "site", "source"), [""] * len(numbers))
                 yield make_rows(
                     {
                         **texts,
                         "trajectory_id": [f"vector-{number}" for number in numbers],
                         "task_id": [_task(number) for number in numbers],
+                        "outcome": ["success"] * len(numbers),
                         "instance": [None] * len(numbers),
                         "template": [self._template(number) for number in numbers],
                         "num_steps": [1] * len(numbers),

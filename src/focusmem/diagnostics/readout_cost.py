@@ -9,49 +9,43 @@ absorbed   only the features before them are kept, and the projections are folde
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 
-from focusmem.errors import ConfigError
 from focusmem.model.compressor import Compressor, CompressorConfig, Evidence, Features
-from focusmem.model.devices import usable_device
+from focusmem.model.devices import fast_dtype, usable_device
 from focusmem.progress import Progress
+from focusmem.settings import checked_dataclass, to_plain
 
 WAYS = ("naive", "once", "cached", "absorbed")
 
 
-@dataclass(frozen=True, kw_only=True)
+@checked_dataclass(frozen=True, kw_only=True)
 class ReadoutCostConfig:
-    width: int = 384
+    width: PositiveInt = 384
     device: str = "cpu"
-    dtype: str = "float32"
-    num_heads: int = 16
-    num_items_each: int = 3
-    """So many episodic items and as many working items."""
-    episodic_tokens: int = 11_040
+    dtype: Literal["float32", "bfloat16"] | None = None
+    """None: bfloat16 on a GPU, float32 elsewhere."""
+    num_heads: PositiveInt = 16
+    num_items_each: PositiveInt = 3
+    """This many episodic items and as many working items."""
+    episodic_tokens: PositiveInt = 11_040
     """A trajectory of 11.5 events at 960 tokens."""
-    working_tokens: int = 3_840
+    working_tokens: PositiveInt = 3_840
     """A chunk of four events."""
-    num_repeats: int = 10
+    num_repeats: PositiveInt = 10
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.dtype not in ("float32", "bfloat16"):
-            raise ConfigError(f"dtype is '{self.dtype}'; choose float32 or bfloat16.")
-        usable_device(self.device)
-        for name in ("width", "num_items_each", "episodic_tokens", "working_tokens", "num_repeats"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1.")
 
 
 @torch.no_grad()
 def measure_readout(config: ReadoutCostConfig) -> dict[str, Any]:
     """Median times of all ways in one run, taken in turns so that noise falls on all alike."""
+    device = usable_device(config.device)
     torch.manual_seed(config.seed)
-    dtype = getattr(torch, config.dtype)
+    dtype: torch.dtype = fast_dtype(device) if config.dtype is None else getattr(torch, config.dtype)
     with torch.device(config.device):
         sizes = CompressorConfig(width=config.width, num_heads=config.num_heads)
         compressor = Compressor(sizes, evidence_width=config.width, policy_width=config.width).to(dtype)
@@ -71,7 +65,7 @@ def measure_readout(config: ReadoutCostConfig) -> dict[str, Any]:
     bytes_per_s = _read_bandwidth(config.device)
     floor_s = num_bytes / bytes_per_s
     return {
-        "config": asdict(config),
+        "config": to_plain(config) | {"dtype": str(dtype).removeprefix("torch.")},
         "torch": torch.__version__,
         "device_name": torch.cuda.get_device_name(config.device) if config.device.startswith("cuda") else "cpu",
         "num_threads": torch.get_num_threads(),

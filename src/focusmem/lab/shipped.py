@@ -37,7 +37,7 @@ class Weights:
 
     @property
     def bank(self) -> Path:
-        return self._part("bank", "bank.json", f"focusmem lab bank --out {self.folder / 'bank'}")
+        return self._part("bank", "export.json", f"focusmem lab bank --out {self.folder / 'bank'}")
 
     def _part(self, name: str, needed: str, command: str) -> Path:
         place = self.folder / name

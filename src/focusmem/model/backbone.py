@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from PIL import Image
 from safetensors import SafetensorError
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor, nn
@@ -33,9 +34,18 @@ from focusmem.model.lora import AttachedLora, LoraConfig, LoraSwitch, attach_lor
 from focusmem.model.packed_text import run_packed
 from focusmem.model.picture_memory import PictureMemory
 from focusmem.model.sizes import HUB_IDS, TOY, architecture, toy_architecture
-from focusmem.schemas import Prompt, Screenshot
+from focusmem.schemas import Prompt, Screenshot, Turn
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_PREPARATION = {
+    "do_resize": True,
+    "do_rescale": True,
+    "do_normalize": True,
+    "do_convert_rgb": True,
+    "resample": Image.Resampling.BICUBIC,
+    "rescale_factor": 1 / 255,
+}
+"""What `focusmem.model.images` does to every picture."""
 
 
 @dataclass(frozen=True)
@@ -114,9 +124,11 @@ class Backbone(nn.Module):
             model, report = Qwen3VL.from_pretrained(
                 place, dtype=dtype, revision=revision, attn_implementation="sdpa", output_loading_info=True
             )
-            tokenizer = AutoTokenizer.from_pretrained(place, revision=revision).backend_tokenizer
-            processor = Qwen2VLImageProcessorPil.from_pretrained(place, revision=revision)
-        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+            tokenizer = AutoTokenizer.from_pretrained(place, revision=revision)
+            images = _image_config(Qwen2VLImageProcessorPil.from_pretrained(place, revision=revision))
+            if needs_head:
+                _check_layout(tokenizer, images)
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, ConfigError) as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise BackboneError(f"Could not load the backbone '{source}': {reason}") from error
         # The library fills gaps with random weights and only warns; a policy with holes must not act.
@@ -128,7 +140,7 @@ class Backbone(nn.Module):
             raise BackboneError(
                 f"The backbone '{source}' is incomplete: {len(gaps)} weights such as {gaps[0]} are missing."
             )
-        return cls(model.to(device), tokenizer, _image_config(processor), name=str(source))
+        return cls(model.to(device), tokenizer.backend_tokenizer, images, name=str(source))
 
     @classmethod
     def from_sizes(cls, sizes: dict[str, Any], tokenizer: Tokenizer, images: ImageConfig, *, name: str) -> Self:
@@ -457,6 +469,23 @@ def _check_kind(place: str, revision: str | None) -> None:
         raise ValueError(f"its config says '{fields.get('model_type')}', not 'qwen3_vl'.")
 
 
+def _check_layout(tokenizer: PreTrainedTokenizerFast, images: ImageConfig) -> None:
+    """Refuse a checkpoint whose own chat template gives other tokens than ours, such as one that opens a reply with
+    <think>: the policy would act on prompts that it was not trained on.
+    """
+    if not tokenizer.chat_template:
+        return
+    probe: Prompt = tuple(Turn(role, (f"  Hello\n {role} ",)) for role in ("system", "user", "assistant", "user"))
+    messages = [{"role": turn.role, "content": turn.parts[0]} for turn in probe]
+    try:
+        theirs = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    except Exception as error:  # a template is a program of the checkpoint's, and may raise anything
+        raise ValueError(f"its chat template fails: {error}") from error
+    ids = tokenizer.backend_tokenizer.encode(theirs, add_special_tokens=False).ids
+    if tuple(ids) != ChatTokenizer(tokenizer.backend_tokenizer, images).tokenise(probe).ids:
+        raise ValueError(f"its chat template is not that of Qwen3-VL-Instruct: it gives {theirs!r}")
+
+
 def byte_tokenizer() -> Tokenizer:
     """One token per byte, and the chat layout's special tokens."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -468,6 +497,12 @@ def byte_tokenizer() -> Tokenizer:
 
 
 def _image_config(processor: Qwen2VLImageProcessorPil) -> ImageConfig:
+    """How a checkpoint wants its pictures; one that wants a step that we do not take, or none of ours, is refused."""
+    for name, expected in _PREPARATION.items():
+        if getattr(processor, name) != expected:
+            raise ValueError(f"its pictures need {name} = {getattr(processor, name)}; only {expected} is supported")
+    if not (processor.size["shortest_edge"] and processor.size["longest_edge"]):
+        raise ValueError("its preprocessor_config.json has no limits: size needs shortest_edge and longest_edge")
     return ImageConfig(
         patch_size=processor.patch_size,
         merge_size=processor.merge_size,

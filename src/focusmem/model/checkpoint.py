@@ -11,11 +11,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load as read_tensors
 from safetensors.torch import save as write_tensors
 
-from focusmem.errors import CheckpointError, StorageError
+from focusmem.errors import CheckpointError, ConfigError, StorageError
 from focusmem.files import sha256_hex, whole_folder, write_whole
 from focusmem.model.backbone import Backbone, BackboneIdentity
-from focusmem.model.config import MemoryConfig, config_from_dict, config_to_dict, flattened
+from focusmem.model.config import MemoryConfig
 from focusmem.model.policy import MemoryPolicy
+from focusmem.settings import flattened, from_plain, to_plain
 
 SCHEMA_VERSION = 1
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -30,6 +31,16 @@ _FREE_FIELDS = {
     "gate.temperature",
     "gate.stretch",
 }
+
+
+@dataclass(frozen=True)
+class ActingParts:
+    """Which parts of a stored memory are trained and therefore may act."""
+
+    is_dynamic: bool
+    """The readout."""
+    is_gated: bool
+    """The gate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,15 +110,34 @@ class Checkpoint:
         try:
             return cls(
                 folder=folder,
-                config=config_from_dict(card["config"]),
+                config=from_plain(MemoryConfig, card["config"]),
                 policy_backbone=BackboneIdentity(**card["policy_backbone"]),
                 encoder_backbone=BackboneIdentity(**card["encoder_backbone"]),
                 weights_sha256=card["weights_sha256"],
                 dtype=dtype,
                 notes=notes,
             )
+        except ConfigError as error:
+            raise CheckpointError(f"The config of the checkpoint {folder} cannot be used: {error}") from error
         except (KeyError, TypeError) as error:
             raise CheckpointError(f"The card of the checkpoint {folder} is incomplete: {error}.") from error
+
+    def acting_parts(self) -> "ActingParts":
+        """The parts that the last stage trained, from the settings in the notes; all parts if there are none.
+
+        A readout or a gate that no stage has trained would act all the same.
+        """
+        damaged, where = f"The card of the checkpoint {self.folder} is damaged", "notes"
+        stage: Mapping[str, Any] = self.notes
+        for name in ("config", "stage"):
+            stage, where = stage.get(name, {}), f"{where}.{name}"
+            if not isinstance(stage, Mapping):
+                raise CheckpointError(f"{damaged}: {where} should be a dictionary, not {stage!r:.60}.")
+        acts = {name: stage.get(name, True) for name in ("is_dynamic", "is_gated")}
+        for name, value in acts.items():
+            if not isinstance(value, bool):
+                raise CheckpointError(f"{damaged}: {where}.{name} should be true or false, not {value!r:.60}.")
+        return ActingParts(False, False) if stage.get("name") == "stage_a" else ActingParts(**acts)
 
     def build(self, backbone: Backbone, *, encoder_backbone: Backbone | None = None) -> MemoryPolicy:
         """The stored memory on its backbone, ready to act."""
@@ -211,7 +241,7 @@ class Checkpoint:
                 )
 
     def _check_config(self, policy: MemoryPolicy, may_differ: Collection[str]) -> None:
-        stored, wanted = flattened(config_to_dict(self.config)), flattened(config_to_dict(policy.config))
+        stored, wanted = flattened(to_plain(self.config)), flattened(to_plain(policy.config))
         for fields in (stored, wanted):  # no width means the policy's
             fields["compressor.width"] = fields["compressor.width"] or policy.backbone.width
         for name, value in stored.items():
@@ -225,7 +255,7 @@ class Checkpoint:
     def _card(self) -> bytes:
         card = {
             "schema_version": SCHEMA_VERSION,
-            "config": config_to_dict(self.config),
+            "config": to_plain(self.config),
             "policy_backbone": asdict(self.policy_backbone),
             "encoder_backbone": asdict(self.encoder_backbone),
             "weights_sha256": self.weights_sha256,

@@ -9,38 +9,34 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from focusmem.errors import ConfigError
+from focusmem.settings import checked_dataclass
 
 ROLES = ("episodic", "working")
-BUDGETS = (1, 2, 4, 8, 16)
-"""The paper's are the last three."""
+Budget = Literal[1, 2, 4, 8, 16]
 
 
-@dataclass(frozen=True, kw_only=True)
+@checked_dataclass(frozen=True, kw_only=True)
 class CompressorConfig:
-    num_tokens: int = 8
-    """K: memory tokens per item."""
-    width: int | None = None
+    num_tokens: Budget = 8
+    """K: memory tokens per item. The paper has 4, 8 and 16."""
+    width: PositiveInt | None = None
     """H; None takes the policy's width, as in the paper."""
-    num_heads: int = 16
-    num_refinements: int = 8
+    num_heads: PositiveInt = 16
+    num_refinements: PositiveInt = 8
     """How often the one shared block is applied."""
-    ffn_ratio: int = 4
+    ffn_ratio: PositiveInt = 4
     query_std: float = 1.0
     """Spread of fresh base queries: wide enough that the K tokens of a block start out different."""
 
     def __post_init__(self) -> None:
-        if self.num_tokens not in BUDGETS:
-            raise ConfigError(f"CompressorConfig.num_tokens is {self.num_tokens}; choose one of {BUDGETS}.")
-        for name in ("num_heads", "num_refinements", "ffn_ratio"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"CompressorConfig.{name} is {getattr(self, name)}; it must be at least 1.")
         if self.width is not None and self.width % self.num_heads:
             raise ConfigError(
                 f"CompressorConfig.width is {self.width}, which {self.num_heads} heads do not divide; "

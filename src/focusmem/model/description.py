@@ -5,9 +5,10 @@ from typing import Any
 from torch import nn
 
 from focusmem.model.backbone import Backbone
-from focusmem.model.config import MemoryConfig, config_to_dict
+from focusmem.model.config import MemoryConfig
 from focusmem.model.policy import MemoryPolicy
 from focusmem.model.sizes import TOY
+from focusmem.settings import to_plain
 
 
 def describe(backbone: str, config: MemoryConfig, *, encoder: str | None = None) -> dict[str, Any]:
@@ -38,7 +39,7 @@ def describe(backbone: str, config: MemoryConfig, *, encoder: str | None = None)
             **counts,
             "trained_total": sum(counts.values()),
         },
-        "config": config_to_dict(config),
+        "config": to_plain(config),
     }
 
 

@@ -21,3 +21,9 @@ def usable_device(name: str) -> torch.device:
 def fast_dtype(device: torch.device) -> torch.dtype:
     """The precision that a policy runs in there."""
     return torch.bfloat16 if device.type == "cuda" else torch.float32
+
+
+def wait_for(device: torch.device) -> None:
+    """Returns when all work on the device is done. Calls return before a GPU has finished, which would spoil timing."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -12,20 +12,22 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 from safetensors import SafetensorError
 from safetensors.torch import load as read_tensors
 from safetensors.torch import save as write_tensors
 from torch import Tensor
 
-from focusmem.errors import ConfigError, StorageError
+from focusmem.errors import StorageError
 from focusmem.files import write_whole
 from focusmem.model.compressor import Features, KeysValues
 from focusmem.model.encoded import EncodedItems
 from focusmem.model.policy import EvidenceForm, MemoryPolicy
 from focusmem.schemas import Prompt
+from focusmem.settings import checked_dataclass
 
 Precision = Literal["exact", "bfloat16", "int8"]
 
@@ -34,29 +36,18 @@ _INT8_MAX = 127
 _SCHEMA_VERSION = 2
 
 
-@dataclass(frozen=True, kw_only=True)
+@checked_dataclass(frozen=True, kw_only=True)
 class CacheConfig:
     form: EvidenceForm = "keys_values"
     """Keys and values (fastest), or the features before them (half the bytes)."""
     precision: Precision = "exact"
     """As computed, rounded to bfloat16, or 8 bits per number with one scale per token and head."""
-    memory_limit_bytes: int = 4 * 2**30
+    memory_limit_bytes: NonNegativeInt = 4 * 2**30
     """The least recently used entries leave memory when this is passed; they stay on disk."""
     folder: Path | None = None
     """Where entries outlive the process; None keeps them in memory only."""
-    max_batch_tokens: int = 16_384
+    max_batch_tokens: PositiveInt = 16_384
     """Missing items are encoded together up to this many tokens, padding included."""
-
-    def __post_init__(self) -> None:
-        for name, kind in (("form", EvidenceForm), ("precision", Precision)):
-            if getattr(self, name) not in get_args(kind):
-                raise ConfigError(f"CacheConfig.{name} is '{getattr(self, name)}'; choose one of {get_args(kind)}.")
-        if self.folder is not None and not isinstance(self.folder, Path):
-            raise ConfigError(f"CacheConfig.folder is a {type(self.folder).__name__}; pass a pathlib.Path.")
-        if self.max_batch_tokens < 1:
-            raise ConfigError(f"CacheConfig.max_batch_tokens is {self.max_batch_tokens}; it must be at least 1.")
-        if self.memory_limit_bytes < 0:
-            raise ConfigError(f"CacheConfig.memory_limit_bytes is {self.memory_limit_bytes}; it cannot be negative.")
 
 
 @dataclass
@@ -114,6 +105,19 @@ class EvidenceCache:
         if failure is not None:  # only now: a full disk must not lose what has been encoded
             raise failure
         return [self._restored(found[digest]) for digest in digests]
+
+    def size_of(self, prompt: Prompt) -> int | None:
+        """The bytes of an item's entry on disk, or in memory if it is not on disk; None if it is not kept.
+
+        The file is not read, so that a damaged one counts.
+        """
+        digest, context = prompt_digest(prompt), self._context()
+        path = self._path(digest, context)
+        with self._lock:
+            if path is not None and path.is_file():
+                return path.stat().st_size
+            entry = self._entries.get((digest, context))
+            return None if entry is None else _size(entry)
 
     def forget(self, prompt: Prompt) -> None:
         """Remove an item from memory and from disk, for every checkpoint, form and precision."""

@@ -6,27 +6,32 @@ Paper, Appendix A.3; HardConcrete after Louizos et al. 2018.
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from focusmem.errors import ConfigError
+from focusmem.settings import checked_dataclass
 
 EvidenceSource = Literal["hidden", "embeddings"]
+_Trust = Annotated[float, Field(gt=0, lt=1)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@checked_dataclass(frozen=True, kw_only=True)
 class GateConfig:
-    hidden_width: int = 256
-    threshold: float = 0.3
+    kind: str = "mlp"
+    """Which class of `GATES`."""
+    hidden_width: PositiveInt = 256
+    threshold: _Trust = 0.3
     """gamma: at inference a block passes when its trust is above this."""
-    open_at: float = 0.9
+    open_at: _Trust = 0.9
     """Trust of a fresh gate: memory is let in until training says otherwise."""
-    temperature: float = 2 / 3
+    temperature: PositiveFloat = 2 / 3
     """beta of the HardConcrete distribution."""
-    stretch: tuple[float, float] = (-0.1, 1.1)
+    stretch: tuple[Annotated[float, Field(lt=0)], Annotated[float, Field(gt=1)]] = (-0.1, 1.1)
     """Its limits before it is cut to [0, 1]."""
     sees_evidence: bool = False
     """Whether it also sees a mean over the item itself, which is kept with every item. The paper's sees the block
@@ -38,20 +43,10 @@ class GateConfig:
     from another is then the same for both from the start, and takes far fewer of them to learn."""
 
     def __post_init__(self) -> None:
-        for name in ("threshold", "open_at"):
-            if not 0 < getattr(self, name) < 1:
-                raise ConfigError(f"GateConfig.{name} is {getattr(self, name)}; it must be between 0 and 1.")
-        if self.temperature <= 0:
-            raise ConfigError(f"GateConfig.temperature is {self.temperature}; it must be positive.")
-        if self.evidence_source not in get_args(EvidenceSource):
-            raise ConfigError(
-                f"GateConfig.evidence_source is '{self.evidence_source}'; choose one of {get_args(EvidenceSource)}."
-            )
+        if self.kind not in GATES:
+            raise ConfigError(f"GateConfig.kind is '{self.kind}'; choose one of {', '.join(GATES)}.")
         if self.shares_projection and not (self.sees_evidence and self.evidence_source == "embeddings"):
             raise ConfigError("GateConfig.shares_projection needs sees_evidence, and evidence_source 'embeddings'.")
-        low, high = self.stretch
-        if not (low < 0 and high > 1):
-            raise ConfigError(f"GateConfig.stretch is {self.stretch}; it must begin below 0 and end above 1.")
 
 
 @dataclass(frozen=True)
@@ -149,3 +144,7 @@ class TrustGate(nn.Module):
         noise = uniform.log() - (-uniform).log1p()
         sample = ((noise + logits_N) / self.config.temperature).sigmoid()
         return (sample * (high - low) + low).clamp(0, 1)
+
+
+GATES: dict[str, type[TrustGate]] = {"mlp": TrustGate}
+"""Gates by the name that a config gives them."""

@@ -1,32 +1,26 @@
 """The policy's reply, token by token: one prefill, then a short loop over the cache, for a batch of rows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor
 
 from focusmem.errors import ConfigError
 from focusmem.model.backbone import Backbone
 from focusmem.model.front import ReadFront, joined
 from focusmem.model.inputs import Batch, Row, stack_rows
+from focusmem.settings import checked_dataclass
 
 
-@dataclass(frozen=True, kw_only=True)
+@checked_dataclass(frozen=True, kw_only=True)
 class GenerationConfig:
-    max_new_tokens: int = 256
-    temperature: float = 0.0
+    max_new_tokens: PositiveInt = 256
+    temperature: NonNegativeFloat = 0.0
     """Zero takes the likeliest token each time."""
-    top_p: float = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Sample only from the likeliest tokens that together reach this probability."""
-
-    def __post_init__(self) -> None:
-        if self.max_new_tokens < 1:
-            raise ConfigError(f"GenerationConfig.max_new_tokens is {self.max_new_tokens}; it must be at least 1.")
-        if self.temperature < 0:
-            raise ConfigError(f"GenerationConfig.temperature is {self.temperature}; it must not be negative.")
-        if not 0 < self.top_p <= 1:
-            raise ConfigError(f"GenerationConfig.top_p is {self.top_p}; it must be in (0, 1].")
 
 
 @torch.no_grad()

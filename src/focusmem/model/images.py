@@ -11,24 +11,26 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from PIL import Image
+from pydantic import PositiveInt
 from torch import Tensor
 
 from focusmem.errors import ConfigError
+from focusmem.settings import checked_dataclass
 
 _MAX_ASPECT_RATIO = 200
 
 
-@dataclass(frozen=True, kw_only=True)
+@checked_dataclass(frozen=True, kw_only=True)
 class ImageConfig:
     """How a backbone wants its pictures. The defaults are those of the published Qwen3-VL checkpoints."""
 
-    patch_size: int = 16
+    patch_size: PositiveInt = 16
     """Side of a square patch, in pixels."""
-    merge_size: int = 2
+    merge_size: PositiveInt = 2
     """Patches per side that the tower merges into one token."""
-    temporal_patch_size: int = 2
+    temporal_patch_size: PositiveInt = 2
     """A still picture is repeated this often, since the tower reads short clips."""
-    min_pixels: int = 256 * 256
+    min_pixels: PositiveInt = 256 * 256
     """Smaller pictures are enlarged to this area."""
     max_pixels: int = 4096 * 4096
     """Larger pictures are shrunk to this area."""
@@ -36,11 +38,8 @@ class ImageConfig:
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
 
     def __post_init__(self) -> None:
-        if not 0 < self.min_pixels <= self.max_pixels:
-            raise ConfigError(
-                f"ImageConfig.min_pixels is {self.min_pixels} and max_pixels is {self.max_pixels}; "
-                "min_pixels must be positive and not above max_pixels."
-            )
+        if self.min_pixels > self.max_pixels:
+            raise ConfigError(f"ImageConfig.min_pixels is {self.min_pixels}, above max_pixels, {self.max_pixels}.")
 
     @property
     def pixels_per_token(self) -> int:

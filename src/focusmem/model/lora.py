@@ -10,14 +10,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
 
-from focusmem.errors import ConfigError
+from focusmem.settings import checked_dataclass
 
 TARGETS = (
     "self_attn.q_proj",
@@ -30,18 +31,12 @@ TARGETS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@checked_dataclass(frozen=True, kw_only=True)
 class LoraConfig:
-    rank: int = 64
+    rank: PositiveInt = 64
     alpha: float = 16.0
     """The update is scaled by alpha / rank."""
-    dropout: float = 0.05
-
-    def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise ConfigError(f"LoraConfig.rank is {self.rank}; it must be at least 1.")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"LoraConfig.dropout is {self.dropout}; it must be in [0, 1).")
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.05
 
 
 class LoraSwitch:

@@ -18,7 +18,7 @@ from focusmem.model.compressor import ROLES, Compressor, Features, KeysValues
 from focusmem.model.config import MemoryConfig
 from focusmem.model.encoded import EncodedItems
 from focusmem.model.encoder import EvidenceEncoder
-from focusmem.model.gate import Trust, TrustGate
+from focusmem.model.gate import GATES, Trust
 from focusmem.model.generation import GenerationConfig, generate
 from focusmem.model.injection import Injection, Place
 from focusmem.model.inputs import Row, on_device, stack_rows
@@ -76,7 +76,7 @@ class MemoryPolicy(nn.Module):
                 evidence_width=reader.width,
                 width=self.compressor.width,
             )
-            self.gate = TrustGate(config.gate, policy_width=backbone.width, evidence_width=reader.width)
+            self.gate = GATES[config.gate.kind](config.gate, policy_width=backbone.width, evidence_width=reader.width)
         self.injection = Injection()
         self._fingerprint: tuple[Any, str] | None = None
 

@@ -3,21 +3,16 @@
 Shapes: N items, K memory tokens, D policy width, E encoder width, H compressor width. Paper, Appendix A.3.
 """
 
-from dataclasses import dataclass
-
+from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from focusmem.errors import ConfigError
+from focusmem.settings import checked_dataclass
 
 
-@dataclass(frozen=True, kw_only=True)
+@checked_dataclass(frozen=True, kw_only=True)
 class ReadoutConfig:
-    hidden_width: int = 256
-
-    def __post_init__(self) -> None:
-        if self.hidden_width < 1:
-            raise ConfigError(f"ReadoutConfig.hidden_width is {self.hidden_width}; it must be at least 1.")
+    hidden_width: PositiveInt = 256
 
 
 class Readout(nn.Module):

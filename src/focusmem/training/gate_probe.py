@@ -7,7 +7,7 @@ gate would: the block, and with `GateConfig.sees_evidence` a mean over the item 
 Shapes: N blocks, K memory tokens, D policy width, E evidence width.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -18,9 +18,7 @@ from focusmem.errors import ConfigError
 from focusmem.model.calibration import calibrate, moments_of
 from focusmem.model.gate import GateConfig, TrustGate
 from focusmem.model.policy import MemoryPolicy
-from focusmem.training.batch import TrainingData
-from focusmem.training.offered_blocks import offered_blocks
-from focusmem.training.pathway import Look
+from focusmem.training.offered_blocks import Offered
 from focusmem.training.threshold import area_under_curve
 
 
@@ -39,26 +37,10 @@ class LabelledBlocks:
 
 
 @torch.no_grad()
-def labelled_blocks(
-    policy: MemoryPolicy,
-    data: TrainingData,
-    *,
-    is_dynamic: bool,
-    layers: Sequence[int] = (),
-    max_group_tokens: int = 65_536,
-    look: Look | None = None,
-    num_workers: int = 0,
-) -> LabelledBlocks:
-    """Every block of some data, with the state it was offered for and whether it belongs there."""
+def labelled_blocks(policy: MemoryPolicy, batches: Iterable[Offered], *, layers: Sequence[int] = ()) -> LabelledBlocks:
+    """Every block, with the state it was offered for and whether it belongs there."""
     found: list[tuple[Tensor, ...]] = []
-    for offered in offered_blocks(
-        policy,
-        data,
-        is_dynamic=is_dynamic,
-        max_group_tokens=max_group_tokens,
-        look=look,
-        num_workers=num_workers,
-    ):
+    for offered in batches:
         memory = offered.memory
         assert memory.state_ND is not None, "the gate took part, so the state was there"
         assert memory.evidence_NE is not None, "and so was what it sees of the evidence"

@@ -55,13 +55,14 @@ def train(
     random numbers.
     """
     device = policy.backbone.device
+    config = config.on(device.type)
     if config.packs_rows:
         _check_packing(policy, config)
     if device.type == "cuda":
         # cuDNN plans its attention anew for every shape, and shapes change with every batch.
         torch.backends.cuda.enable_cudnn_sdp(False)
     team = join_team(device)
-    with in_training(policy, stage.trained_parts, packs_rows=config.packs_rows):
+    with in_training(policy, stage.trained_parts, packs_rows=bool(config.packs_rows)):
         num_steps = _num_steps(data, config)
         digest = getattr(data, "digest", None)
         run = TrainingRun(policy, stage, config, folder, team=team, num_steps=num_steps, look=look, data_digest=digest)

@@ -1,7 +1,8 @@
-"""Every block of some data as a gate meets it: read for its decision, before anything is decided about it."""
+"""Every block of some data as the gate sees it: read for its decision, before it is kept or dropped."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 
@@ -11,6 +12,9 @@ from focusmem.training.loader import prepared_batches
 from focusmem.training.pathway import EmbeddedShare, EncodedShare, Look, embed
 from focusmem.training.prepared import Needs, Preparer
 from focusmem.training.stage_b import StageB, StageBConfig, gate_logits
+
+MAX_TOKENS: Final = 65_536
+"""Rows of similar length run together up to this many tokens."""
 
 
 @dataclass(frozen=True)
@@ -32,16 +36,15 @@ def offered_blocks(
     policy: MemoryPolicy,
     data: TrainingData,
     *,
-    is_dynamic: bool,
-    max_group_tokens: int,
-    look: Look | None,
-    num_workers: int,
+    is_dynamic: bool = True,
+    look: Look | None = None,
+    num_workers: int = 0,
 ) -> Iterator[Offered]:
-    """Batch by batch; those without any block are left out."""
+    """Batch by batch; batches without any block are left out."""
     stage, preparer = StageB(StageBConfig(is_dynamic=is_dynamic)), Preparer(policy, Needs(negatives=True))
     for [share], _ in prepared_batches(data, preparer, range(data.num_batches), num_workers=num_workers):
         rows = embed(policy, share, look)
-        encoded = EncodedShare.of(policy, rows.items, max_tokens=max_group_tokens)
+        encoded = EncodedShare.of(policy, rows.items, max_tokens=MAX_TOKENS)
         memory, is_negative = stage.remember(policy, share, rows, encoded)
         if memory is not None:
             yield Offered(rows, memory, is_negative)

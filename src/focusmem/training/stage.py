@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -17,9 +17,6 @@ LOSS_NAMES = ("action", *CONTENT_LOSSES, "gate", "order")
 
 GATE_STAGE = "gate"
 """The name of the stage that may follow stage B, which may go on with what it leaves."""
-
-Reduction = Literal["mean", "sum"]
-"""How content and gate losses are summed up: per token and per negative, or as the paper's plain sums."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +51,6 @@ class Stage(Protocol):
     @property
     def weights(self) -> Mapping[str, float]:
         """Of each loss that takes part."""
-        ...
-
-    @property
-    def undivided(self) -> frozenset[str]:
-        """Losses that are not divided by their number of tokens or blocks."""
         ...
 
     def settings(self) -> dict[str, Any]:

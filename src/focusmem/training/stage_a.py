@@ -5,17 +5,19 @@ query residual and no gate. Loss: actions + content * (semantic KL + functional 
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
+from pydantic import NonNegativeFloat
 from torch.nn import LayerNorm
 
-from focusmem.errors import CheckpointError, ConfigError
+from focusmem.errors import CheckpointError
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.injection import Place
 from focusmem.model.policy import MemoryPolicy
+from focusmem.settings import checked_dataclass, to_plain
 from focusmem.training.batch import TrainingData
 from focusmem.training.config import LoopConfig
 from focusmem.training.loop import TrainingResult, train
@@ -29,7 +31,7 @@ from focusmem.training.pathway import (
     token_sum,
 )
 from focusmem.training.prepared import Needs, Prepared
-from focusmem.training.stage import Losses, Reduction
+from focusmem.training.stage import Losses
 
 LEARNING_RATE = 1e-5
 NOT_YET_TRAINED = (
@@ -41,28 +43,22 @@ _NUM_TOKENS = "compressor.num_tokens"
 """A memory of fewer tokens may begin with one of more: with the first of its queries."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@checked_dataclass(frozen=True, kw_only=True)
 class StageAConfig:
-    """The paper's weights. Zeros make its variants: action only, semantic only, functional only."""
+    """The paper's weights. Zeros make its variants: action only, semantic only, functional only.
 
-    content_weight: float = 0.25
+    Content losses are means over tokens. The paper writes plain sums, which grow with the batch.
+    """
+
+    content_weight: NonNegativeFloat = 0.25
     """Lambda_basis, of both content losses together."""
-    semantic_weight: float = 0.5
-    functional_weight: float = 0.5
-    reduction: Reduction = "mean"
-    """The paper writes plain sums over an item's tokens; a mean does not grow with the batch."""
-
-    def __post_init__(self) -> None:
-        for name in ("content_weight", "semantic_weight", "functional_weight"):
-            if not getattr(self, name) >= 0:
-                raise ConfigError(f"StageAConfig.{name} is {getattr(self, name)}; it must not be negative.")
-        if self.reduction not in get_args(Reduction):
-            raise ConfigError(f"StageAConfig.reduction is '{self.reduction}'; choose one of {get_args(Reduction)}.")
+    semantic_weight: NonNegativeFloat = 0.5
+    functional_weight: NonNegativeFloat = 0.5
 
 
 @dataclass(frozen=True)
 class StageA:
-    config: StageAConfig = StageAConfig()
+    config: StageAConfig = field(default_factory=StageAConfig)
     start_sha256: str | None = None
     """Of the weights it began with, where it did not begin afresh."""
     name = "stage_a"
@@ -82,12 +78,8 @@ class StageA:
     def needs(self) -> Needs:
         return Needs(semantic="semantic" in self.weights, functional="functional" in self.weights)
 
-    @property
-    def undivided(self) -> frozenset[str]:
-        return frozenset({"semantic", "functional"} if self.config.reduction == "sum" else ())
-
     def settings(self) -> dict[str, Any]:
-        return asdict(self.config) | {"start_sha256": self.start_sha256}
+        return to_plain(self.config) | {"start_sha256": self.start_sha256}
 
     def fresh_norms(self, policy: MemoryPolicy) -> list[LayerNorm]:
         return []

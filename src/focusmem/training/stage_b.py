@@ -7,11 +7,12 @@ blocks that were put in to mislead. Ordinary items get no label: whether they he
 import random
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
+from pydantic import NonNegativeFloat, NonNegativeInt
 from torch import Tensor
 from torch.nn import LayerNorm
 
@@ -21,13 +22,14 @@ from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.injection import Place
 from focusmem.model.inputs import Row
 from focusmem.model.policy import Memory, MemoryPolicy
+from focusmem.settings import checked_dataclass, to_plain
 from focusmem.training.batch import TrainingData
 from focusmem.training.config import LoopConfig
 from focusmem.training.loop import TrainingResult, train
 from focusmem.training.losses import drop_loss, order_loss
 from focusmem.training.pathway import EmbeddedShare, EncodedShare, Look, row_sums, target_hidden, token_sum
 from focusmem.training.prepared import EPISODIC, Needs, Prepared
-from focusmem.training.stage import GATE_STAGE, Losses, Passage, Reduction
+from focusmem.training.stage import GATE_STAGE, Losses, Passage
 from focusmem.training.stage_a import NOT_YET_TRAINED, StageA
 
 LEARNING_RATE = 5e-6
@@ -35,12 +37,12 @@ LEARNING_RATE = 5e-6
 Keeping = Literal["straight-through", "measured"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@checked_dataclass(frozen=True, kw_only=True)
 class StageBConfig:
     """The paper's weights. The switches make its variants: readout without a gate, a gate on fixed blocks."""
 
-    gate_weight: float = 0.05
-    """Lambda_m."""
+    gate_weight: NonNegativeFloat = 0.05
+    """Lambda_m. The loss is a mean over misleading blocks. The paper writes a plain sum, which grows with the batch."""
     is_dynamic: bool = True
     """Whether blocks are read for the current state."""
     is_gated: bool = True
@@ -50,29 +52,21 @@ class StageBConfig:
     of each decision one block is left out, or put in, and the gate is told what the action lost or gained by it."""
     labels_reach_blocks: bool = False
     """Whether labels may also reshape what is read. The paper stops them there; this is to see what that costs."""
-    num_foreign: int = 0
+    num_foreign: NonNegativeInt = 0
     """Items of other tasks in the same share of a batch that the gate is told to drop besides, for each decision. They
     are never in front of it, so that hundreds cost little; comparing states with blocks takes many to learn."""
-    order_weight: float = 0.0
+    order_weight: NonNegativeFloat = 0.0
     """Of a loss that the paper does not have: whatever misleads should be trusted less than a trajectory that retrieval
     found for the same decision. Labels of the drop loss alone can be met by a gate that shuts everything out."""
-    reduction: Reduction = "mean"
-    """The paper writes a plain sum over negatives; a mean does not grow with the batch."""
 
     def __post_init__(self) -> None:
-        for name in ("gate_weight", "order_weight", "num_foreign"):
-            if not getattr(self, name) >= 0:
-                raise ConfigError(f"StageBConfig.{name} is {getattr(self, name)}; it must not be negative.")
         if not (self.is_dynamic or self.is_gated):
             raise ConfigError("StageBConfig.is_dynamic and is_gated are both off; that is stage A with action loss.")
-        for name, choices in (("reduction", get_args(Reduction)), ("keeping", get_args(Keeping))):
-            if getattr(self, name) not in choices:
-                raise ConfigError(f"StageBConfig.{name} is '{getattr(self, name)}'; choose one of {choices}.")
 
 
 @dataclass(frozen=True)
 class StageB:
-    config: StageBConfig = StageBConfig()
+    config: StageBConfig = field(default_factory=StageBConfig)
     start_sha256: str | None = None
     """Of the weights it began with."""
     name = "stage_b"
@@ -91,12 +85,8 @@ class StageB:
     def needs(self) -> Needs:
         return Needs(negatives=self.config.is_gated, num_foreign=self.config.num_foreign if self.config.is_gated else 0)
 
-    @property
-    def undivided(self) -> frozenset[str]:
-        return frozenset({"gate", "order"} if self.config.reduction == "sum" else ())
-
     def settings(self) -> dict[str, Any]:
-        return asdict(self.config) | {"start_sha256": self.start_sha256}
+        return to_plain(self.config) | {"start_sha256": self.start_sha256}
 
     def fresh_norms(self, policy: MemoryPolicy) -> list[LayerNorm]:
         """Those of readout and gate, each where it takes part and has learnt nothing yet."""

@@ -7,18 +7,20 @@ that steps are cheap.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import NonNegativeInt
 from torch import Tensor
 from torch.nn import LayerNorm
 
-from focusmem.errors import CheckpointError, ConfigError
+from focusmem.errors import CheckpointError
 from focusmem.model.calibration import are_calibrated
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.policy import MemoryPolicy
+from focusmem.settings import checked_dataclass, to_plain
 from focusmem.training.batch import TrainingData
 from focusmem.training.config import LoopConfig
 from focusmem.training.loop import TrainingResult, train
@@ -29,16 +31,12 @@ from focusmem.training.stage import GATE_STAGE, Losses, Passage
 from focusmem.training.stage_b import StageB, StageBConfig, gate_logits
 
 
-@dataclass(frozen=True, kw_only=True)
+@checked_dataclass(frozen=True, kw_only=True)
 class GateStageConfig:
     is_dynamic: bool = True
     """Whether blocks are read for the current state, as they are where this gate acts."""
-    num_foreign: int = 24
+    num_foreign: NonNegativeInt = 24
     """Items of other tasks in the same share of a batch for each decision."""
-
-    def __post_init__(self) -> None:
-        if self.num_foreign < 0:
-            raise ConfigError(f"GateStageConfig.num_foreign is {self.num_foreign}; it must not be negative.")
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class GateStage:
     the step that one makes.
     """
 
-    config: GateStageConfig = GateStageConfig()
+    config: GateStageConfig = field(default_factory=GateStageConfig)
     start_sha256: str | None = None
     """Of the weights it began with."""
     name = GATE_STAGE
@@ -61,10 +59,6 @@ class GateStage:
         return {"gate": 1.0}
 
     @property
-    def undivided(self) -> frozenset[str]:
-        return frozenset()
-
-    @property
     def needs(self) -> Needs:
         return Needs(negatives=True, num_foreign=self.config.num_foreign)
 
@@ -73,7 +67,7 @@ class GateStage:
         return StageB(StageBConfig(is_dynamic=self.config.is_dynamic, num_foreign=self.config.num_foreign))
 
     def settings(self) -> dict[str, Any]:
-        return asdict(self.config) | {"start_sha256": self.start_sha256}
+        return to_plain(self.config) | {"start_sha256": self.start_sha256}
 
     def fresh_norms(self, policy: MemoryPolicy) -> list[LayerNorm]:
         """None: stage B has calibrated them."""

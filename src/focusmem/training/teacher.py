@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 
-from focusmem.errors import ConfigError
 from focusmem.model.backbone import Backbone, VisionFeatures
 from focusmem.model.generation import GenerationConfig, generate
 from focusmem.model.inputs import TokenRow, alike_in_length
 from focusmem.progress import Progress
+from focusmem.settings import checked_dataclass
 from focusmem.training.batch import TrainingBatch, TrainingData, TrainingItem
 from focusmem.training.lessons import Description, LessonStore
 from focusmem.training.pathway import Look, brought_along
@@ -25,20 +26,15 @@ from focusmem.training.questions import DESCRIBE, SUBTYPES, Questions, problem_w
 _NUM_WRITERS = 8
 
 
-@dataclass(frozen=True, kw_only=True)
+@checked_dataclass(frozen=True, kw_only=True)
 class TeacherConfig:
     prompts: Path | None = None
     """A folder with other wordings of the questions."""
-    max_new_tokens: int = 384
+    max_new_tokens: PositiveInt = 384
     """Longer descriptions are cut; a target that is cut is no JSON, and discarded."""
-    max_batch_tokens: int = 65_536
+    max_batch_tokens: PositiveInt = 65_536
     """Questions are read together, each behind its item, up to this many tokens with their padding; and replies that
     have to be said wait until there are as many."""
-
-    def __post_init__(self) -> None:
-        for name in ("max_new_tokens", "max_batch_tokens"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"TeacherConfig.{name} is {getattr(self, name)}; it must be at least 1.")
 
 
 @dataclass

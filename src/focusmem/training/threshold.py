@@ -2,7 +2,8 @@
 from misleading blocks, which depends on no threshold.
 """
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from focusmem.errors import ConfigError
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.policy import MemoryPolicy
 from focusmem.training.batch import TrainingData
-from focusmem.training.offered_blocks import offered_blocks
-from focusmem.training.pathway import Look, reply_nats
+from focusmem.training.offered_blocks import MAX_TOKENS, Offered, offered_blocks
+from focusmem.training.pathway import reply_nats
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -50,50 +53,20 @@ class Sweep:
 
 
 @torch.no_grad()
-def gate_scores(
-    policy: MemoryPolicy,
-    data: TrainingData,
-    *,
-    is_dynamic: bool = True,
-    max_group_tokens: int = 65_536,
-    look: Look | None = None,
-    num_workers: int = 0,
-) -> GateScores:
-    """The gate's trust in every block of some data, as it would be at inference."""
+def gate_scores(policy: MemoryPolicy, batches: Iterable[Offered]) -> GateScores:
+    """The gate's trust in every block, as it would be at inference."""
     scores: dict[bool, list[float]] = {False: [], True: []}
-    for offered in offered_blocks(
-        policy,
-        data,
-        is_dynamic=is_dynamic,
-        max_group_tokens=max_group_tokens,
-        look=look,
-        num_workers=num_workers,
-    ):
+    for offered in batches:
         for value, is_negative in zip(offered.trust(policy), offered.is_negative, strict=True):
             scores[is_negative].append(value)
     return GateScores(tuple(scores[False]), tuple(scores[True]))
 
 
 @torch.no_grad()
-def action_sweeps(
-    policy: MemoryPolicy,
-    data: TrainingData,
-    *,
-    is_dynamic: bool = True,
-    max_group_tokens: int = 65_536,
-    look: Look | None = None,
-    num_workers: int = 0,
-) -> list[Sweep]:
-    """What each possible threshold does to the actions of some data, decision by decision."""
+def action_sweeps(policy: MemoryPolicy, batches: Iterable[Offered]) -> list[Sweep]:
+    """What each possible threshold does to the actions, decision by decision."""
     found: list[Sweep] = []
-    for offered in offered_blocks(
-        policy,
-        data,
-        is_dynamic=is_dynamic,
-        max_group_tokens=max_group_tokens,
-        look=look,
-        num_workers=num_workers,
-    ):
+    for offered in batches:
         memory, trust = offered.memory, offered.trust(policy)
         of_row: dict[int, list[int]] = {}
         for block in sorted(range(len(trust)), key=trust.__getitem__):
@@ -107,7 +80,7 @@ def action_sweeps(
             [replace(memory.places[block], row=at) for at, block in uses],
             [True] * len(uses),
         )
-        nats = iter(reply_nats(policy.backbone, injected, max_tokens=max_group_tokens))
+        nats = iter(reply_nats(policy.backbone, injected, max_tokens=MAX_TOKENS))
         for blocks in of_row.values():
             found.append(Sweep(tuple(trust[block] for block in blocks), tuple(next(nats) for _ in (*blocks, None))))
     return found
@@ -160,6 +133,15 @@ def _counts_below(
 def write_threshold(memory: Path, choice: ActionChoice) -> Checkpoint:
     """Make it the threshold of a stored memory, with what it was chosen by."""
     return Checkpoint.open(memory).with_threshold(choice.threshold, notes={"threshold": asdict(choice)})
+
+
+def set_threshold(policy: MemoryPolicy, memory: Path, data: TrainingData, *, is_dynamic: bool) -> None:
+    """Chooses the threshold of a stored memory on data that it did not learn from, if there is anything to remember."""
+    sweeps = action_sweeps(policy, offered_blocks(policy, data, is_dynamic=is_dynamic))
+    if any(one.trusts for one in sweeps):
+        write_threshold(memory, choose_by_actions(sweeps))
+    else:
+        _log.warning("the gate's threshold is unchanged: %d decisions have nothing to remember", len(sweeps))
 
 
 def _check(right: Sequence[float], misleading: Sequence[float]) -> None:

@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, astuple, fields
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,11 @@ from focusmem.errors import CheckpointError, ConfigError, RecordError, StorageEr
 from focusmem.files import remove_folder, write_whole
 from focusmem.model.calibration import calibrate
 from focusmem.model.checkpoint import Checkpoint
-from focusmem.model.config import config_to_dict, flattened
 from focusmem.model.policy import MemoryPolicy
-from focusmem.schemas import dump_record
+from focusmem.schemas import Environment, dump_record
 from focusmem.schemas.environment import collect_environment
 from focusmem.seeds import derive_seed
+from focusmem.settings import differences, to_plain
 from focusmem.training.batch import TrainingData
 from focusmem.training.config import LoopConfig
 from focusmem.training.loader import prepared_batches
@@ -33,8 +33,8 @@ from focusmem.training.run_states import RunStates, clear_leftovers
 from focusmem.training.schedule import learning_rate_at
 from focusmem.training.stage import CONTENT_LOSSES, LOSS_NAMES, Passage, Stage
 
-# These may change between a run and its continuation; all else must be as it was.
-_FREE_FIELDS = {"loop.num_workers", "loop.save_every_steps", "loop.log_every_steps", "loop.max_minutes"}
+FREE_FIELDS = frozenset({"num_workers", "save_every_steps", "log_every_steps", "max_minutes"})
+"""Settings that may differ when a run is resumed; all others must be the same."""
 
 
 class TrainingRun:
@@ -111,12 +111,12 @@ class TrainingRun:
     # One step
 
     def learn(self, shares: Sequence[Prepared], waited_s: float, *, is_late: bool) -> StepReport:
-        """Move the weights once. Numbers that are none stop the run before that."""
+        """Move the weights once. A non-finite loss or gradient stops the run before the optimizer steps."""
         if self.step == 0:
             self._calibrate(shares)
         counts = self._counts(shares)
         self._check_taught(counts)
-        divisors = {name: 1.0 if name in self.stage.undivided else max(1.0, num) for name, num in counts.items()}
+        divisors = {name: max(1.0, num) for name, num in counts.items()}
         self.optimizer.zero_grad(set_to_none=True)
         sums, passage = self._add_gradients(shares, divisors)
         gradients = [parameter.grad for parameter in self.objective.parameters() if parameter.grad is not None]
@@ -279,24 +279,20 @@ class TrainingRun:
         """Every setting of the run, defaults included, as plain values."""
         return {
             "stage": {"name": self.stage.name, **self.stage.settings()},
-            "loop": json.loads(json.dumps(asdict(self.config))) | {"num_steps": self.num_steps},
-            "memory": json.loads(json.dumps(config_to_dict(self.policy.config))),
+            "loop": to_plain(self.config) | {"num_steps": self.num_steps},
+            "memory": to_plain(self.policy.config),
             "data": {"digest": self.data_digest},
         }
 
     def _check_same(self, card: Mapping[str, Any]) -> None:
         """Refuse to go on with other settings or another backbone."""
-        now = flattened(self.settings())
-        # What a run of earlier times does not know was then as it is by default.
-        before = {f"loop.{one.name}": one.default for one in fields(LoopConfig)} | flattened(card["config"])
-        if "data.digest" not in before:
-            before["data.digest"] = now["data.digest"]
-        for name in sorted((before.keys() | now.keys()) - _FREE_FIELDS):
-            if before.get(name) != now.get(name):
-                raise CheckpointError(
-                    f"The run in {self.folder} has {name} = {before.get(name)}, but this one asks for {now.get(name)}. "
-                    "Go on with the same config, or train in another folder."
-                )
+        changed = differences(card["config"], self.settings(), free=FREE_FIELDS)
+        if changed:
+            name, (before, now) = next(iter(changed.items()))
+            raise CheckpointError(
+                f"The run in {self.folder} has {name} = {before}, but this one asks for {now}. "
+                "Resume it with the same settings, or train in another folder."
+            )
         for use, backbone in (("policy", self.policy.backbone), ("encoder", self.policy.encoder.backbone)):
             stored, own = card[f"{use}_backbone"], asdict(backbone.identity())
             if any(stored[part] != own[part] for part in ("architecture", "weights")):
@@ -306,10 +302,14 @@ class TrainingRun:
                 )
 
     def _write_description(self) -> None:
-        name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
-        environment = collect_environment({"training": self.config.seed}, {"accelerator": name})
+        environment = training_environment(self.config.seed, self.device)
         write_whole(self.folder / "config.json", json.dumps(self.settings(), indent=2).encode())
         write_whole(self.folder / "environment.json", dump_record(environment))
+
+
+def training_environment(seed: int, device: torch.device) -> Environment:
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    return collect_environment({"training": seed}, {"accelerator": name})
 
 
 def _optimizer(objective: Objective, config: LoopConfig, device: torch.device) -> torch.optim.Optimizer:

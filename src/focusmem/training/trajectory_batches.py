@@ -1,13 +1,15 @@
 """Batches made of whole stretches of trajectories: decisions of one trajectory share most of their items."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
-from focusmem.errors import ConfigError
+from pydantic import PositiveInt
+
 from focusmem.files import sha256_hex
 from focusmem.seeds import derive_seed
+from focusmem.settings import checked_dataclass
 from focusmem.training.batch import TrainingBatch
 
 
@@ -28,20 +30,15 @@ class TrajectorySource(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
+@checked_dataclass(frozen=True, kw_only=True)
 class BatchingConfig:
-    num_decisions: int = 32
+    num_decisions: PositiveInt = 32
     """Per batch, over all processes."""
-    max_per_trajectory: int = 8
+    max_per_trajectory: PositiveInt = 8
     """Decisions of one trajectory that go into a batch together. More share more work, fewer differ more."""
-    num_epochs: int = 1
+    num_epochs: PositiveInt = 1
     """Rounds through the decisions."""
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("num_decisions", "max_per_trajectory", "num_epochs"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"BatchingConfig.{name} is {getattr(self, name)}; it must be at least 1.")
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class TrajectoryBatches:
     """Every decision once per epoch, in an order that follows from the seed. An incomplete last batch is left out."""
 
     source: TrajectorySource
-    config: BatchingConfig = BatchingConfig()
+    config: BatchingConfig = field(default_factory=BatchingConfig)
 
     @cached_property
     def digest(self) -> str:

@@ -1,35 +1,46 @@
 """The ways to build memory that the paper compares, and their training: one stage after the other, in one folder."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
+from typing import Final
 
 import torch
+from pydantic import PositiveFloat
 
 from focusmem.model.backbone import Backbone
+from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.compressor import Budget
 from focusmem.model.config import MemoryConfig
 from focusmem.model.policy import MemoryPolicy
 from focusmem.seeds import derive_seed
+from focusmem.settings import checked_dataclass
 from focusmem.training.batch import TrainingData
 from focusmem.training.config import LoopConfig
+from focusmem.training.deadline import Deadline
 from focusmem.training.pathway import Look
+from focusmem.training.processes import join_team
 from focusmem.training.stage_a import StageA, StageAConfig, train_stage_a
 from focusmem.training.stage_b import StageB, StageBConfig, train_stage_b
 
+VARIANT_NOTE: Final = "variant"
+"""The note on a checkpoint's card that holds the variant's name."""
+BUDGETS: Final[tuple[Budget, ...]] = (4, 8, 16)
+"""Tokens per block that the paper compares, with fixed and with dynamic blocks."""
 
-@dataclass(frozen=True, kw_only=True)
+
+@checked_dataclass(frozen=True, kw_only=True)
 class Variant:
-    """One way to build memory, as the paper's ablation names them."""
+    """One way to build memory."""
 
-    stage_a: StageAConfig
+    name: str
+    stage_a: StageAConfig = field(default_factory=StageAConfig)
     stage_b: StageBConfig | None = None
     """None: the fixed blocks of stage A are what acts."""
     memory: MemoryConfig = field(default_factory=MemoryConfig)
-    what: str = ""
 
     @property
     def last_stage(self) -> str:
-        """The one that leaves the memory that acts."""
+        """The stage that leaves the memory that acts."""
         return StageA.name if self.stage_b is None else StageB.name
 
     @property
@@ -40,57 +51,95 @@ class Variant:
     def is_gated(self) -> bool:
         return self.stage_b is not None and self.stage_b.is_gated
 
+    def with_tokens(self, num: Budget) -> "Variant":
+        """The same with so many tokens per block."""
+        compressor = replace(self.memory.compressor, num_tokens=num)
+        return replace(self, memory=replace(self.memory, compressor=compressor))
 
-def ablation(content: StageAConfig, full: StageBConfig, memory: MemoryConfig) -> dict[str, Variant]:
-    """The paper's: from fixed blocks, learnt from actions alone, to all three parts. `full` is the last one's second
-    stage."""
-    actions = replace(content, content_weight=0.0)
-    descriptions, answers = replace(content, functional_weight=0.0), replace(content, semantic_weight=0.0)
+
+@checked_dataclass(frozen=True, kw_only=True)
+class MemoryTraining:
+    """How a memory is trained, apart from what it learns from."""
+
+    variant: Variant
+    loop_a: LoopConfig
+    """How stage A steps."""
+    loop_b: LoopConfig
+    """How stage B steps, if the variant has one."""
+    start: Path | None = None
+    """A memory to begin the last stage with; None begins afresh."""
+    max_minutes: PositiveFloat | None = None
+    """All stages together save and stop after this time; the same call resumes later."""
+
+    @property
+    def has_stage_a(self) -> bool:
+        """Whether stage A is trained: it is left out if stage B begins with a memory that is there."""
+        return self.start is None or self.variant.stage_b is None
+
+    @property
+    def learns_content(self) -> bool:
+        return self.has_stage_a and self.variant.stage_a.content_weight > 0
+
+
+def variants(content: StageAConfig, full: StageBConfig, memory: MemoryConfig) -> dict[str, Variant]:
+    """The variants that the paper compares, by name. `content` is the stage A of those that learn content, `full` the
+    stage B of the full memory.
+    """
     readout = StageBConfig(is_gated=False)
-    return {
-        "action-only": Variant(stage_a=actions, memory=memory, what="fixed blocks, learnt from actions alone"),
-        "semantic": Variant(stage_a=descriptions, memory=memory, what="fixed blocks, and descriptions"),
-        "functional": Variant(stage_a=answers, memory=memory, what="fixed blocks, and functional answers"),
-        "content": Variant(stage_a=content, memory=memory, what="fixed blocks, descriptions and functional answers"),
-        "readout": Variant(stage_a=content, stage_b=readout, memory=memory, what="content, read for the current state"),
-        "full": Variant(stage_a=content, stage_b=full, memory=memory, what="content, readout and trust gate"),
-    }
+    fixed = Variant(name="content", stage_a=content, memory=memory)
+    dynamic = Variant(name="readout", stage_a=content, stage_b=readout, memory=memory)
+    made = [
+        replace(fixed, name="action-only", stage_a=replace(content, content_weight=0.0)),
+        replace(fixed, name="semantic", stage_a=replace(content, functional_weight=0.0)),
+        replace(fixed, name="functional", stage_a=replace(content, semantic_weight=0.0)),
+        fixed,
+        dynamic,
+        replace(dynamic, name="full", stage_b=full),
+        *(replace(fixed, name=f"fixed-{num}").with_tokens(num) for num in BUDGETS),
+        *(replace(dynamic, name=f"dynamic-{num}").with_tokens(num) for num in BUDGETS),
+    ]
+    return {one.name: one for one in made}
 
 
 def train_stages(
-    chosen: Variant,
+    training: MemoryTraining,
     backbone: Backbone,
     data_a: TrainingData,
-    data_b: TrainingData | None,
+    data_b: TrainingData,
     folder: Path,
     *,
-    loop_a: Callable[[], LoopConfig],
-    loop_b: Callable[[], LoopConfig],
-    start: Path | None = None,
+    deadline: Deadline | None = None,
     look: Look | None = None,
 ) -> Path | None:
-    """Whatever stages a variant has, going on where a run was stopped; the trained memory's folder when finished.
+    """Trains the stages of a variant, or resumes them; returns the memory's folder when they are finished.
 
-    With `start`, a memory to begin the last stage with. Loops are asked for when their stage begins, since some of the
-    time that they may take has passed by then.
+    `deadline` is set if time has been spent before; `look` sees the pictures that batches bring along.
     """
-    if start is None or chosen.stage_b is None:
-        loop = loop_a()
-        policy = _fresh(backbone, chosen.memory, loop.seed)
+    variant, start = training.variant, training.start
+    deadline = deadline or Deadline(training.max_minutes)
+    if training.has_stage_a:
+        loop = deadline.limit(training.loop_a)
         start = train_stage_a(
-            policy, data_a, folder / "stage-a", start=start, stage=chosen.stage_a, loop=loop, look=look
-        ).memory
-    if start is None or chosen.stage_b is None:
-        return start
-    assert data_b is not None, "a variant with a second stage needs its data"
-    loop = loop_b()
-    policy = _fresh(backbone, chosen.memory, loop.seed)
-    return train_stage_b(
-        policy, data_b, folder / "stage-b", start=start, stage=chosen.stage_b, loop=loop, look=look
-    ).memory
+            _fresh(backbone, variant, loop), data_a, folder / "stage-a",
+            start=start, stage=variant.stage_a, loop=loop, look=look,
+        ).memory  # fmt: skip
+    if start is not None and variant.stage_b is not None:
+        loop = deadline.limit(training.loop_b)
+        start = train_stage_b(
+            _fresh(backbone, variant, loop), data_b, folder / "stage-b",
+            start=start, stage=variant.stage_b, loop=loop, look=look,
+        ).memory  # fmt: skip
+    return None if start is None else signed(start, variant, backbone)
 
 
-def _fresh(backbone: Backbone, config: MemoryConfig, seed: int) -> MemoryPolicy:
+def signed(memory: Path, variant: Variant, backbone: Backbone) -> Path:
+    """The memory, with the variant's name on its card."""
+    if join_team(backbone.device).is_first:
+        Checkpoint.open(memory).with_notes({VARIANT_NOTE: variant.name})
+    return memory
+
+
+def _fresh(backbone: Backbone, variant: Variant, loop: LoopConfig) -> MemoryPolicy:
     """An untrained memory, equal for equal seeds."""
-    torch.manual_seed(derive_seed(seed, "fresh memory"))
-    return MemoryPolicy(backbone, config)
+    torch.manual_seed(derive_seed(loop.seed, "fresh memory"))
+    return MemoryPolicy(backbone, variant.memory)

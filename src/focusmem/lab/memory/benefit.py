@@ -1,7 +1,7 @@
 """What a memory is worth, decision by decision: how likely the expert's action is with it and without it.
 
-No episode is played, so it is far quicker than closed loop, and it tells apart what a memory could know from what it
-could not.
+No episode is played, so this is far quicker than a closed loop. Decisions that a memory can help with are counted
+apart.
 """
 
 import math
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 
 from focusmem.intervals import grouped_interval
 from focusmem.lab.memory.decisions import LabDecisions, LabDecisionsConfig, SiteFirst
@@ -17,10 +18,12 @@ from focusmem.lab.memory.pictures import lab_look
 from focusmem.lab.memory.split_bank import SplitBank
 from focusmem.lab.memory.stream import LabStream, StreamConfig, useful_decisions
 from focusmem.lab.memory.variants import load_memory, variant
+from focusmem.lab.world.tasks import Split
 from focusmem.lab.world.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.model.policy import Memory, MemoryPolicy
 from focusmem.progress import Progress
+from focusmem.settings import checked_dataclass
 from focusmem.training.loader import prepared_batches
 from focusmem.training.pathway import EmbeddedShare, EncodedShare, embed, reply_nats, shared_blocks
 from focusmem.training.prepared import Needs, Prepared, Preparer
@@ -32,35 +35,41 @@ _MAX_TOKENS = 65_536
 _EVEN_CHANCE = 0.5
 
 
+@checked_dataclass(frozen=True, kw_only=True)
+class BenefitConfig:
+    split: Split = "v"
+    """The sites: v (validation), e (evaluation) or m (trained on)."""
+    num_episodes: PositiveInt = 60
+    """Expert episodes whose decisions are asked about."""
+    seed: int = 1
+    world_seed: int = 0
+    num_workers: NonNegativeInt = 6
+
+
 @torch.no_grad()
 def measure_benefit(
-    policy: Backbone,
-    checkpoint: Path,
-    name: str,
-    *,
-    split: str = "v",
-    num_episodes: int = 60,
-    seed: int = 1,
-    num_workers: int = 0,
-    world_seed: int = 0,
+    policy: Backbone, checkpoint: Path, name: str, config: BenefitConfig | None = None
 ) -> dict[str, Any]:
-    """Minus the logarithm of the chance of each action, with the memory and without, on a split's sites.
+    """The negative log-likelihood of each expert action, with the memory and without it, on a split's sites.
 
-    Told apart are decisions that an item in front can help with and the others; see `useful_decisions`.
+    Decisions that an item in front can help with are counted apart from the others; see `useful_decisions`.
     """
-    memory, chosen = load_memory(policy, checkpoint, name), variant(name)
-    world = World(world_seed)
-    bank = SplitBank(world, split)
-    num_batches = -(-num_episodes // _EPISODES_AT_ONCE)
-    config = LabDecisionsConfig(
-        split=split, num_trajectories=num_batches * _EPISODES_AT_ONCE, negative_share=0.0, seed=seed
+    memory, chosen, config = load_memory(policy, checkpoint, name), variant(name), config or BenefitConfig()
+    world = World(config.world_seed)
+    bank = SplitBank(world, config.split)
+    num_batches = -(-config.num_episodes // _EPISODES_AT_ONCE)
+    decisions = LabDecisionsConfig(
+        split=config.split,
+        num_trajectories=num_batches * _EPISODES_AT_ONCE,
+        negative_share=0.0,
+        seed=config.seed,
     )
-    source = LabDecisions(world, policy.chat, bank, SiteFirst(bank), config)
+    source = LabDecisions(world, policy.chat, bank, SiteFirst(bank), decisions)
     every = StreamConfig(num_episodes=_EPISODES_AT_ONCE, num_decisions=100, num_tries=1, num_batches=num_batches)
     look = lab_look(policy)
     found: dict[str, list[list[tuple[float, float]]]] = {"useful": [], "others": []}
     batches = prepared_batches(
-        LabStream(source, every), Preparer(memory, Needs()), range(num_batches), num_workers=num_workers
+        LabStream(source, every), Preparer(memory, Needs()), range(num_batches), num_workers=config.num_workers
     )
     with Progress("benefit", total=num_batches) as line:
         for number, ([share], _) in enumerate(batches):
@@ -75,7 +84,7 @@ def measure_benefit(
                 found["useful"].append([pair for is_useful, pair in useful if is_useful])
                 found["others"].append([pair for is_useful, pair in useful if not is_useful])
             line.step()
-    return {"memory": name, "split": split, **{group: _summary(episodes) for group, episodes in found.items()}}
+    return {"memory": name, "split": config.split, **{group: _summary(episodes) for group, episodes in found.items()}}
 
 
 def _remembered(memory: MemoryPolicy, chosen: Variant, share: Prepared, rows: EmbeddedShare) -> Memory | None:

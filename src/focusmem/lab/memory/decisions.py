@@ -5,12 +5,13 @@ Nothing is stored: prompts carry placeholders for screenshots, and a batch's pix
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from typing import Protocol
 
 import torch
+from pydantic import PositiveInt
 
 from focusmem.agent.prompt import NUM_RECENT
 from focusmem.bank.leakage import LeakageGuard
@@ -22,11 +23,12 @@ from focusmem.lab.policy.drawing import all_pixels_of, made_side_by_side, placeh
 from focusmem.lab.world.answers import QUESTIONS, answer_to
 from focusmem.lab.world.experts import as_trajectory
 from focusmem.lab.world.rollout import Rollout, RolloutStep, drawn_kind, sensible_rollout
-from focusmem.lab.world.tasks import NUM_SITES, Use, make_task
+from focusmem.lab.world.tasks import NUM_SITES, Split, Use, make_task
 from focusmem.lab.world.world import World
 from focusmem.model.chat import ChatTokenizer
 from focusmem.schemas import EvidenceItem, Screenshot, Step, Task, Trajectory, action_to_json
 from focusmem.seeds import derive_seed
+from focusmem.settings import Share, checked_dataclass
 from focusmem.training.batch import Decision, ItemUse, Pixels, TrainingBatch, TrainingItem
 from focusmem.training.lessons import Description, FunctionalPair, Lesson
 from focusmem.training.questions import DESCRIBE, Questions
@@ -56,30 +58,24 @@ class Recall(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
+@checked_dataclass(frozen=True, kw_only=True)
 class LabDecisionsConfig:
-    split: str = "m"
+    split: Split = "m"
     use: Use = "memory"
-    num_trajectories: int = 2000
+    num_trajectories: PositiveInt = 2000
     """Expert episodes to learn from."""
-    num_sites: int | None = None
-    """Sites of the split that they are from, the first ones; None: all."""
-    negative_share: float = 0.5
-    """Of decisions, how many get a trajectory from elsewhere put in to mislead."""
+    num_sites: PositiveInt | None = None
+    """They are from the first sites of the split, this many; None: from all of them."""
+    negative_share: Share = 0.5
+    """Share of decisions that get a trajectory of another site, to mislead."""
     has_working: bool = True
     """Whether the expired history is there to be remembered."""
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.split not in NUM_SITES:
-            raise ConfigError(f"LabDecisionsConfig.split is '{self.split}'; choose one of {', '.join(NUM_SITES)}.")
-        if self.num_trajectories < 1:
-            raise ConfigError(f"LabDecisionsConfig.num_trajectories is {self.num_trajectories}; it must be at least 1.")
-        if self.num_sites is not None and not 1 <= self.num_sites <= NUM_SITES[self.split]:
-            most = NUM_SITES[self.split]
+        most = NUM_SITES[self.split]
+        if self.num_sites is not None and self.num_sites > most:
             raise ConfigError(f"LabDecisionsConfig.num_sites is {self.num_sites}; the split has 1 to {most}.")
-        if not 0 <= self.negative_share <= 1:
-            raise ConfigError(f"LabDecisionsConfig.negative_share is {self.negative_share}; it must be in [0, 1].")
 
 
 class SiteFirst:
@@ -98,7 +94,7 @@ class SiteFirst:
 
     def _found(self, rollout: Rollout) -> Sequence[tuple[int, float]]:
         task = rollout.task.task
-        rng = random.Random(derive_seed(self.seed, "recall", task.task_id))
+        rng = random.Random(derive_seed(self.seed, "recall", rollout.task.name))
         own = list(self.bank.places_of(rollout.task.site_id))
         others = (self.bank.any_place(rng) for _ in range(_TRIES))
         found: dict[int, float] = {}
@@ -212,10 +208,10 @@ class LabDecisions:
         """A trajectory of another site of the same family: alike, and wrong. One per episode, so that its decisions
         share it."""
         task = rollout.task
-        draw = random.Random(derive_seed(self.config.seed, "misled", task.task.task_id, at)).random()
+        draw = random.Random(derive_seed(self.config.seed, "misled", task.name, at)).random()
         if draw >= self.config.negative_share:
             return None
-        rng = random.Random(derive_seed(self.config.seed, "negative", task.task.task_id))
+        rng = random.Random(derive_seed(self.config.seed, "negative", task.name))
         for _ in range(_TRIES):
             place = self.bank.any_place(rng)
             site_id = self.bank.rollout(place).task.site_id

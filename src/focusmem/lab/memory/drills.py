@@ -9,8 +9,10 @@ remember, or, shorter and sooner learnt, notes in words.
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeInt
 
 from focusmem.agent.prompt import NUM_RECENT
 from focusmem.errors import ConfigError
@@ -26,6 +28,7 @@ from focusmem.lab.world.ways import followed_ways, shown_ways
 from focusmem.lab.world.world import World
 from focusmem.schemas import EvidenceItem, Prompt, Step, Turn, action_to_json, make_action
 from focusmem.seeds import derive_seed
+from focusmem.settings import Share, checked_dataclass
 from focusmem.training.batch import Decision, ItemUse, TrainingBatch, TrainingItem
 
 _LOOKED_ON = make_action("scroll", direction="down")
@@ -38,32 +41,27 @@ _MOST_DRAWN = 100
 """Trajectories that are drawn for each of them at most; seven in ten serve."""
 _TRIES = 4
 """Comparisons of a site that are tried until an expert's episode is worth telling; else the drill is told in words."""
-IN_WORDS = ("together", "apart", "the first")
-HOW = (*IN_WORDS, *("seen",) * 2, *("in a chunk",) * 3, *("as it is",) * 5)
-"""How the first value is known: from words about both, or about each (from there on the prompt tells the second); from
-a view; from the chunk of history that shows it; and, prompted as the agent is, from all of the history. As often as it
-stands here."""
+How = Literal["together", "apart", "the first", "seen", "in a chunk", "as it is"]
+"""How the first value of a comparison is known: from words about both values, or about each (from there on the prompt
+tells the second); from a view; from the chunk of history that shows it; and, prompted as the agent is, from all of the
+history."""
+IN_WORDS: tuple[How, ...] = ("together", "apart", "the first")
+HOW: tuple[How, ...] = (
+    *IN_WORDS, "seen", "seen", "in a chunk", "in a chunk", "in a chunk",
+    "as it is", "as it is", "as it is", "as it is", "as it is",
+)  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
+@checked_dataclass(frozen=True, kw_only=True)
 class Drills:
-    """Those of one batch."""
+    """The drills of one batch."""
 
-    num_numbers: int = 0
-    num_ways: int = 0
-    how: tuple[str, ...] = HOW
-    """Of numbers."""
-    raw_share: float = 0.5
-    """Of ways, how many show the whole trajectory."""
-
-    def __post_init__(self) -> None:
-        for name in ("num_numbers", "num_ways"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"Drills.{name} is {getattr(self, name)}; it must not be negative.")
-        if not self.how or set(self.how) - set(HOW):
-            raise ConfigError(f"Drills.how is {self.how}; choose some of {sorted(set(HOW))}.")
-        if not 0 <= self.raw_share <= 1:
-            raise ConfigError(f"Drills.raw_share is {self.raw_share}; it must be in [0, 1].")
+    num_numbers: NonNegativeInt = 0
+    num_ways: NonNegativeInt = 0
+    how: Annotated[tuple[How, ...], Field(min_length=1)] = HOW
+    """How the first value of a comparison is known. An entry is drawn as often as it stands here."""
+    raw_share: Share = 0.5
+    """Share of drills in ways that show the whole trajectory."""
 
     def batch(self, source: LabDecisions, seed: int, number: int) -> TrainingBatch:
         """On the source's sites; others for every number."""
@@ -71,7 +69,7 @@ class Drills:
         return TrainingBatch.merged([drawn, way_drills(source, seed, number, self.num_ways, self.raw_share)])
 
 
-def number_drills(source: LabDecisions, seed: int, number: int, num: int, how: Sequence[str] = HOW) -> TrainingBatch:
+def number_drills(source: LabDecisions, seed: int, number: int, num: int, how: Sequence[How] = HOW) -> TrainingBatch:
     """So many comparisons, on the source's sites, some of which are asked for twice; others for every number."""
     own = source.config
     rng = random.Random(derive_seed(seed, "memory drills", own.split, own.seed, number))
@@ -79,7 +77,7 @@ def number_drills(source: LabDecisions, seed: int, number: int, num: int, how: S
     return TrainingBatch.merged(_drill(source, site_id, rng.choice(how), rng) for site_id in sites)
 
 
-def _drill(source: LabDecisions, site_id: str, how: str, rng: random.Random) -> TrainingBatch:
+def _drill(source: LabDecisions, site_id: str, how: How, rng: random.Random) -> TrainingBatch:
     task = _comparison(source, site_id, rng)
     if how in ("in a chunk", "as it is"):
         for _ in range(_TRIES):

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from safetensors import SafetensorError
 from safetensors.torch import load as read_tensors
 from safetensors.torch import save_file
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from focusmem.bank.embedder import EmbedderConfig, Moment, QwenEmbedder
-from focusmem.errors import CheckpointError, ConfigError, StorageError, TrainingError
+from focusmem.errors import CheckpointError, StorageError, TrainingError
 from focusmem.files import sha256_hex, whole_folder, write_whole
 from focusmem.lab.policy.drawing import all_pixels_of, drawn_ahead, placeholder
 from focusmem.lab.policy.fast_vision import see_named
@@ -41,6 +42,7 @@ from focusmem.model.lora import LoraConfig
 from focusmem.progress import Progress
 from focusmem.schemas import Prompt, Screenshot
 from focusmem.seeds import derive_seed
+from focusmem.settings import checked_dataclass, to_plain
 
 READING = EmbedderConfig(
     key_parts=("instruction", "actions"), query_parts=("instruction",), max_key_frames=2, num_query_frames=2
@@ -51,24 +53,19 @@ _MAX_TOKENS = 65_536
 _WEIGHTS, _CARD = "embedder.safetensors", "card.json"
 
 
-@dataclass(frozen=True, kw_only=True)
+@checked_dataclass(frozen=True, kw_only=True)
 class EmbedderTrainingConfig:
-    num_steps: int = 300
-    num_pairs: int = 64
+    num_steps: PositiveInt = 300
+    num_pairs: PositiveInt = 64
     """Moments per step; twice as many trajectories."""
-    rank: int = 8
-    learning_rate: float = 1e-3
-    temperature: float = 0.05
-    num_workers: int = 13
+    rank: PositiveInt = 8
+    learning_rate: PositiveFloat = 1e-3
+    temperature: PositiveFloat = 0.05
+    num_workers: NonNegativeInt = 13
     seed: int = 0
     world_seed: int = 0
-    num_sites: int = 4000
+    num_sites: PositiveInt = 4000
     """Pretraining sites that pairs are drawn from."""
-
-    def __post_init__(self) -> None:
-        for name in ("num_steps", "num_pairs", "rank", "num_sites"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"EmbedderTrainingConfig.{name} is {getattr(self, name)}; it must be at least 1.")
 
 
 @dataclass(frozen=True)
@@ -185,7 +182,7 @@ def train_embedder(policy: Backbone, config: EmbedderTrainingConfig, folder: Pat
                 line.step(note=f"loss {loss.item():.3f}" if number % 10 == 0 else None)
         card = {
             "what": "a low-rank update that makes the laboratory's policy an embedder",
-            "config": asdict(config),
+            "config": to_plain(config),
             "policy": asdict(policy.identity()),
             "trained_s": round(time.monotonic() - started, 1),
             "last_loss": round(torch.stack(losses[-20:]).mean().item(), 4),

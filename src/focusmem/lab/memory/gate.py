@@ -1,23 +1,28 @@
 """The gate in the laboratory: right blocks are trajectories of the decision's own site, misleading ones of another."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pydantic import NonNegativeInt, PositiveInt
+
 from focusmem.errors import ConfigError
 from focusmem.lab.memory.decisions import LabBatches, LabDecisions, LabDecisionsConfig, Shelf, SiteFirst
 from focusmem.lab.memory.pictures import lab_look
 from focusmem.lab.memory.split_bank import SplitBank
-from focusmem.lab.memory.variants import load_memory, signed, variant
+from focusmem.lab.memory.variants import load_memory, variant
 from focusmem.lab.world.rollout import Rollout
+from focusmem.lab.world.tasks import Split
 from focusmem.lab.world.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.policy import MemoryPolicy
+from focusmem.settings import checked_dataclass
 from focusmem.training.config import LoopConfig
 from focusmem.training.gate_probe import labelled_blocks, probe_auc
+from focusmem.training.offered_blocks import Offered, offered_blocks
 from focusmem.training.stage_gate import GateStageConfig, train_gate
 from focusmem.training.threshold import (
     action_sweeps,
@@ -27,11 +32,12 @@ from focusmem.training.threshold import (
     write_threshold,
 )
 from focusmem.training.trajectory_batches import BatchingConfig
+from focusmem.training.variants import Variant, signed
 
 TAUGHT = BatchingConfig(num_decisions=96, max_per_trajectory=3)
-"""Of what the gate is taught with: many sites to a batch, since what belongs to another's decision is what is wrong."""
+"""Batches that the gate is taught with. They have many sites, because negatives are items of other decisions."""
 _EPISODES_PER_STEP, _SPARE_EPISODES = 12, 64
-"""Some more than a step's decisions take, since what an episode has of them differs."""
+"""More than a step's decisions need, because episodes have different numbers of decisions."""
 
 
 class OwnSite:
@@ -46,7 +52,7 @@ class OwnSite:
 
 def gate_data(
     policy: Backbone,
-    split: str,
+    split: Split,
     *,
     num_trajectories: int,
     negative_share: float = 1.0,
@@ -76,7 +82,7 @@ def gate_data(
 
 def teach_gate(
     policy: Backbone,
-    name: str,
+    variant: Variant,
     folder: Path,
     loop: LoopConfig,
     *,
@@ -84,12 +90,12 @@ def teach_gate(
     bank: SplitBank,
     seed: int = 2,
 ) -> Path | None:
-    """Teach the gate of a memory that stage B left which trajectories are of a decision's own site; what is left, when
-    finished. Its history is right as well, or the gate would forget to let it in."""
-    chosen = variant(name)
-    if not chosen.is_gated:
-        raise ConfigError(f"A memory '{name}' has no gate that could be taught.")
-    load_memory(policy, start, name)  # refuses what is another variant's
+    """Teaches the gate of a memory that stage B left which trajectories are of a decision's own site; returns the
+    memory when it is finished. The episode's history counts as right, or the gate would forget to let it in.
+    """
+    if not variant.is_gated:
+        raise ConfigError(f"A memory '{variant.name}' has no gate that could be taught.")
+    load_memory(policy, start, variant.name)  # refuses the memory of another variant
     config = LabDecisionsConfig(
         split=bank.split,
         num_trajectories=_episodes_for(loop),
@@ -102,9 +108,9 @@ def teach_gate(
         source.roll_out_all(loop.num_workers)
     data = LabBatches(source, TAUGHT)
     memory = MemoryPolicy(policy, Checkpoint.open(start).config)
-    stage = GateStageConfig(is_dynamic=chosen.is_dynamic)
+    stage = GateStageConfig(is_dynamic=variant.is_dynamic)
     result = train_gate(memory, data, folder, start=start, stage=stage, loop=loop, look=lab_look(policy))
-    return signed(result.memory, name)
+    return None if result.memory is None else signed(result.memory, variant, policy)
 
 
 def _episodes_for(loop: LoopConfig) -> int:
@@ -113,41 +119,45 @@ def _episodes_for(loop: LoopConfig) -> int:
     return _EPISODES_PER_STEP * loop.num_steps + _SPARE_EPISODES
 
 
+@checked_dataclass(frozen=True, kw_only=True)
+class GateMeasurement:
+    num_trajectories: PositiveInt = 100
+    """Held-out episodes to measure on."""
+    num_learnt: PositiveInt = 2000
+    """Episodes that the probe learns from."""
+    num_probe_steps: PositiveInt = 1000
+    layers: tuple[PositiveInt, ...] = ()
+    """Also probe with hidden states after so many blocks of the policy."""
+    num_workers: NonNegativeInt = 6
+
+
 def measure_gate(
     policy: Backbone,
     checkpoint: Path,
     name: str,
+    config: GateMeasurement | None = None,
     *,
-    num_trajectories: int = 100,
-    num_learnt: int = 2000,
-    num_probe_steps: int = 1000,
-    layers: Sequence[int] = (),
-    num_workers: int = 0,
     sets_threshold: bool = False,
 ) -> dict[str, Any]:
     """How well right blocks are told from misleading ones on sites never trained on.
 
-    A probe for every memory, taught on `num_learnt` episodes; its own gate too where it has one, with the threshold
-    under which actions on validation sites are likeliest. With `layers`, also probes that see hidden states after so
-    many blocks.
+    A probe measures every memory. A memory with a gate is also measured by its own gate, with the threshold under which
+    actions on validation sites are likeliest; `sets_threshold` keeps this threshold.
     """
-    chosen = variant(name)
+    chosen, config = variant(name), config or GateMeasurement()
+    num_workers, layers = config.num_workers, config.layers
     if sets_threshold and not chosen.is_gated:
         raise ConfigError(f"The memory '{name}' has no gate, so that there is no threshold to set.")
     memory = load_memory(policy, checkpoint, name)
     look = lab_look(policy)
-    learnt, held_out = (
-        labelled_blocks(
-            memory,
-            gate_data(policy, split, num_trajectories=num, num_workers=num_workers),
-            is_dynamic=chosen.is_dynamic,
-            layers=layers,
-            look=look,
-            num_workers=num_workers,
-        )
-        for split, num in (("m", num_learnt), ("e", num_trajectories))
-    )
-    probed = partial(probe_auc, config=memory.config.gate, num_steps=num_probe_steps)
+
+    def offered(split: Split, num: int, **how: Any) -> Iterator[Offered]:
+        data = gate_data(policy, split, num_trajectories=num, num_workers=num_workers, **how)
+        return offered_blocks(memory, data, is_dynamic=chosen.is_dynamic, look=look, num_workers=num_workers)
+
+    learnt = labelled_blocks(memory, offered("m", config.num_learnt), layers=layers)
+    held_out = labelled_blocks(memory, offered("e", config.num_trajectories), layers=layers)
+    probed = partial(probe_auc, config=memory.config.gate, num_steps=config.num_probe_steps)
     figures: dict[str, Any] = {
         "memory": name,
         "probe_auc": probed(learnt, held_out),
@@ -158,11 +168,10 @@ def measure_gate(
         "num_misleading": int((~held_out.is_right_N).sum()),
     }
     if chosen.is_gated:
-        own = partial(gate_data, policy, num_trajectories=num_trajectories, num_workers=num_workers)
-        how: dict[str, Any] = {"is_dynamic": chosen.is_dynamic, "look": look, "num_workers": num_workers}
-        # As it acts: with its history, and with what is found, of which nothing was put in to mislead.
-        choice = choose_by_actions(action_sweeps(memory, own("v", negative_share=0.0, has_working=True), **how))
-        found = gate_scores(memory, own("e"), **how)
+        # As the memory acts: with its history, and with found trajectories of which none was put in to mislead.
+        as_acting = offered("v", config.num_trajectories, negative_share=0.0, has_working=True)
+        choice = choose_by_actions(action_sweeps(memory, as_acting))
+        found = gate_scores(memory, offered("e", config.num_trajectories))
         figures |= {
             "chosen_on_validation": asdict(choice),
             "gate_auc": area_under_curve(found.right, found.misleading),

@@ -7,6 +7,8 @@ import random
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from pydantic import PositiveInt
+
 from focusmem.errors import ConfigError
 from focusmem.files import sha256_hex
 from focusmem.lab.memory.decisions import LabDecisions
@@ -15,25 +17,26 @@ from focusmem.lab.world.rollout import Rollout
 from focusmem.lab.world.tasks import COMPARISONS
 from focusmem.lab.world.ways import followed_ways, shown_ways
 from focusmem.seeds import derive_seed
+from focusmem.settings import checked_dataclass
 from focusmem.training.batch import TrainingBatch
 
 _ANSWER = "answer"
 """Of a comparison."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@checked_dataclass(frozen=True, kw_only=True)
 class Phase:
-    """So many batches with few episodes and many drills of one kind, which are short and soon learnt."""
+    """Batches with few episodes and many drills of one kind, which are short and soon learnt."""
 
-    num_batches: int
+    num_batches: PositiveInt
     drills: Drills
-    num_episodes: int = 1
-    """At least one: content is learnt from them alone."""
+    num_episodes: PositiveInt = 1
+    """Content is learnt from episodes alone."""
 
 
 _TOLD = Drills(num_numbers=96, num_ways=48, how=IN_WORDS, raw_share=0.0)
-_SEEN = Drills(num_numbers=144, num_ways=32, how=("the first", *("seen",) * 4), raw_share=0.3)
-_FOUND = Drills(num_numbers=72, num_ways=32, how=("seen", *("in a chunk",) * 3), raw_share=0.6)
+_SEEN = Drills(num_numbers=144, num_ways=32, how=("the first", "seen", "seen", "seen", "seen"), raw_share=0.3)
+_FOUND = Drills(num_numbers=72, num_ways=32, how=("seen", "in a chunk", "in a chunk", "in a chunk"), raw_share=0.6)
 COURSE = (
     Phase(num_batches=150, drills=_TOLD),
     Phase(num_batches=700, drills=_SEEN),
@@ -45,21 +48,22 @@ either. It learns by samples, not by steps; so batches have as many as a GPU tak
 begin a step."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@checked_dataclass(frozen=True, kw_only=True)
 class StreamConfig:
-    num_episodes: int = 8
-    """New ones per batch."""
-    num_decisions: int = 6
-    """Of each episode, at most: those that memory can help with first, and of these the ones that are hard to learn."""
-    num_tries: int = 3
-    """Episodes that are looked at for each place in a batch: the first is taken that has a decision which memory can
-    help with and which is hard to learn, or else one that it can help with at all. The last place of a batch takes the
-    first it gets: a memory must also do no harm."""
+    num_episodes: PositiveInt = 8
+    """New episodes per batch."""
+    num_decisions: PositiveInt = 6
+    """At most this many decisions of an episode: first those that memory can help with, and of these first the ones
+    that are hard to learn."""
+    num_tries: PositiveInt = 3
+    """Episodes that are looked at for each place in a batch. The first is taken that has a decision which memory can
+    help with and which is hard to learn, else one with a decision that memory can help with. The last place of a batch
+    takes the first episode, because a memory must also do no harm."""
     drills: Drills = field(default_factory=Drills)
-    """What a batch brings besides."""
+    """What a batch holds besides."""
     course: tuple[Phase, ...] = ()
-    """What comes first."""
-    num_batches: int = 100_000
+    """The phases that come first."""
+    num_batches: PositiveInt = 100_000
     seed: int = 0
 
     @property
@@ -68,11 +72,8 @@ class StreamConfig:
         return self.num_batches * self.num_episodes * self.num_tries
 
     def __post_init__(self) -> None:
-        for name in ("num_episodes", "num_decisions", "num_tries", "num_batches"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"StreamConfig.{name} is {getattr(self, name)}; it must be at least 1.")
         for phase in self.course:
-            if not 1 <= phase.num_episodes <= self.num_episodes or phase.num_batches < 1:
+            if phase.num_episodes > self.num_episodes:
                 raise ConfigError(
                     f"A phase of {phase.num_batches} batches with {phase.num_episodes} episodes each does not fit a "
                     f"stream of {self.num_episodes} episodes per batch."
@@ -92,7 +93,7 @@ class LabStream:
     """Training data by number; the source needs as many episodes as all batches together."""
 
     source: LabDecisions
-    config: StreamConfig = StreamConfig()
+    config: StreamConfig = field(default_factory=StreamConfig)
 
     def __post_init__(self) -> None:
         if self.source.num_trajectories < self.config.num_needed:

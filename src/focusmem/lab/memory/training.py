@@ -1,65 +1,85 @@
 """Trains one variant of memory in the laboratory, on episodes that never repeat."""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import field, replace
 from pathlib import Path
+from typing import Final
 
 from focusmem.lab.memory.decisions import LabDecisions, LabDecisionsConfig, SiteFirst
 from focusmem.lab.memory.gate import teach_gate
+from focusmem.lab.memory.pictures import lab_look
 from focusmem.lab.memory.split_bank import SplitBank
 from focusmem.lab.memory.stream import LabStream, StreamConfig
-from focusmem.lab.memory.variants import TEACHER, LabTraining, begins_with_stage_a, check_start, train_variant, variant
+from focusmem.lab.memory.variants import check_start
+from focusmem.lab.policy.texts import PROMPTS
 from focusmem.lab.world.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.seeds import derive_seed
+from focusmem.settings import checked_dataclass
+from focusmem.training.config import LoopConfig
+from focusmem.training.deadline import Deadline
 from focusmem.training.questions import Questions
+from focusmem.training.record import begin_record, end_record
+from focusmem.training.variants import MemoryTraining, train_stages
+
+LAB_QUESTIONS: Final = PROMPTS / "questions"
+"""The wording of what the teacher is asked."""
+
+
+@checked_dataclass(frozen=True, kw_only=True)
+class LabTraining(MemoryTraining):
+    """Everything that decides what a memory learns in the laboratory, and how."""
+
+    gate: LoopConfig | None = None
+    """How the gate alone is taught after stage B, if the variant has one; None leaves this out."""
+    stream: StreamConfig = field(default_factory=StreamConfig)
+    decisions: LabDecisionsConfig = field(default_factory=LabDecisionsConfig)
+    policy: Path | None = None
+    """The policy's folder; None: the one that ships."""
+    device: str = "cuda"
+    """cuda or cpu. Of several processes on cuda, each takes the GPU that the launcher gives it."""
+    world_seed: int = 0
 
 
 def train_memory(
     policy: Backbone,
-    name: str,
-    folder: Path,
     training: LabTraining,
+    folder: Path,
     *,
-    stream: StreamConfig | None = None,
-    decisions: LabDecisionsConfig | None = None,
-    start: Path | None = None,
-    world_seed: int = 0,
     bank: SplitBank | None = None,
+    command: Sequence[str] = (),
 ) -> Path | None:
-    """Train a variant on episodes that never come again. Nothing is prepared: trajectories are found by their site,
-    and the world answers for the teacher, whose states are worked out in each step. A gate is then taught alone, where
-    `training` says so.
+    """Trains a variant, or resumes its training; returns the memory's folder when it is finished. Nothing is prepared:
+    trajectories are found by their site, and the world answers for the teacher, whose states are computed in each step.
 
-    Who trains several variants makes the bank once and gives it to each; its world, split and sites are then those
-    that are learnt from.
+    If several variants are trained, `bank` can be made once and given to each; its world, split and sites are then the
+    ones that are learnt from.
     """
-    if start is not None:  # before the bank, which may take minutes
-        check_start(start, name)
-    stream = stream or StreamConfig()
-    questions = Questions(TEACHER.prompts) if _has_lessons(name, start) else None
-    needed = replace(decisions or LabDecisionsConfig(), num_trajectories=stream.num_needed)
+    deadline, variant = Deadline(training.max_minutes), training.variant
+    if training.start is not None:  # before the bank, which may take minutes
+        check_start(training.start, variant.name)
+    begin_record(folder, training, seed=training.decisions.seed, device=str(policy.device), command=command)
+    decisions, stream = replace(training.decisions, num_trajectories=training.stream.num_needed), training.stream
     if bank is None:
-        bank = SplitBank(World(world_seed), needed.split, num_sites=needed.num_sites)
-        if training.stage_a.num_workers:
-            bank.roll_out_all(training.stage_a.num_workers)
+        bank = SplitBank(World(training.world_seed), decisions.split, num_sites=decisions.num_sites)
+        if training.loop_a.num_workers:
+            bank.roll_out_all(training.loop_a.num_workers)
     else:
-        needed = replace(needed, split=bank.split, num_sites=bank.num_sites)
+        decisions = replace(decisions, split=bank.split, num_sites=bank.num_sites)
 
-    def source(own: LabDecisionsConfig, told: Questions | None) -> LabDecisions:
-        return LabDecisions(bank.world, policy.chat, bank, SiteFirst(bank), own, told=told)
+    def source(config: LabDecisionsConfig, questions: Questions | None) -> LabDecisions:
+        return LabDecisions(bank.world, policy.chat, bank, SiteFirst(bank), config, told=questions)
 
-    data_a = LabStream(source(replace(needed, negative_share=0.0), questions), stream)
-    misled = needed.negative_share if variant(name).is_gated else 0.0
-    # Another seed, so that the second stage sees new episodes as well; what a course teaches was learnt in the first.
-    later = replace(needed, negative_share=misled, seed=derive_seed(needed.seed, "stage B"))
+    questions = Questions(LAB_QUESTIONS) if training.learns_content else None
+    data_a = LabStream(source(replace(decisions, negative_share=0.0), questions), stream)
+    misled = decisions.negative_share if variant.is_gated else 0.0
+    # Another seed, so that the second stage sees new episodes; what a course teaches was learnt in the first.
+    later = replace(decisions, negative_share=misled, seed=derive_seed(decisions.seed, "stage B"))
     data_b = LabStream(source(later, None), replace(stream, course=()))
-    memory = train_variant(name, policy, data_a, data_b, folder, training, start=start)
-    if memory is None or training.gate is None or not variant(name).is_gated:
-        return memory
-    loop, seed = training.in_time(training.gate), derive_seed(needed.seed, "gate")
-    return teach_gate(policy, name, folder / "gate", loop, start=memory, bank=bank, seed=seed)
-
-
-def _has_lessons(name: str, start: Path | None) -> bool:
-    """Whether what the teacher says is learnt from."""
-    return begins_with_stage_a(name, start) and variant(name).stage_a.content_weight > 0
+    memory = train_stages(training, policy, data_a, data_b, folder, deadline=deadline, look=lab_look(policy))
+    if memory is not None and training.gate is not None and variant.is_gated:
+        loop, seed = deadline.limit(training.gate), derive_seed(decisions.seed, "gate")
+        memory = teach_gate(policy, variant, folder / "gate", loop, start=memory, bank=bank, seed=seed)
+    if memory is not None:
+        end_record(folder)
+    return memory

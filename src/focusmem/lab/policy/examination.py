@@ -6,39 +6,39 @@ Everything is asked on sites it was not trained on and compared with what the wo
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from focusmem.errors import ConfigError, PolicyError
+from pydantic import PositiveInt
+
+from focusmem.errors import PolicyError
 from focusmem.intervals import grouped_interval
+from focusmem.judges.exact_answer import is_same_answer
 from focusmem.lab.policy.corpus import Corpus
 from focusmem.lab.world.answers import QUESTIONS, answer_to
 from focusmem.lab.world.rollout import iter_tasks, roll_out, screenshot_of
 from focusmem.lab.world.solvers import Solver
-from focusmem.lab.world.tasks import COMPARISONS, NUM_SITES, is_right
+from focusmem.lab.world.tasks import COMPARISONS, NUM_SITES
 from focusmem.lab.world.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.model.generation import GenerationConfig, generate
 from focusmem.progress import Progress
 from focusmem.schemas import Prompt, Role, parse_action
+from focusmem.settings import checked_dataclass
 
 _JUDGED = ("yesno", "check", *COMPARISONS)
 """Kinds whose answer is more than a value on the screen."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@checked_dataclass(frozen=True, kw_only=True)
 class ExaminationConfig:
-    num_values: int = 200
-    num_records: int = 100
-    """Each is asked every question of its role."""
+    num_values: PositiveInt = 200
+    """Values to read off the screen."""
+    num_records: PositiveInt = 100
+    """Records that the policy is asked every question about."""
     seed: int = 0
     world_seed: int = 0
-    batch_size: int = 16
-
-    def __post_init__(self) -> None:
-        for name in ("num_values", "num_records", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"ExaminationConfig.{name} is {getattr(self, name)}; it must be at least 1.")
+    batch_size: PositiveInt = 16
+    """Questions asked at once."""
 
 
 def examine(policy: Backbone, config: ExaminationConfig) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def _answered(reply: str, gold: str) -> bool:
         action = parse_action(reply)
     except PolicyError:
         return False
-    return action.name == "stop" and is_right(action.arguments.answer, gold)
+    return action.name == "stop" and is_same_answer(action.arguments.answer, gold)
 
 
 def _summary(judged: Sequence[_Judged]) -> dict[str, Any]:

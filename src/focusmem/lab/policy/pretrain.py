@@ -13,11 +13,12 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -31,41 +32,42 @@ from focusmem.lab.policy.packing import CorpusBatch
 from focusmem.lab.policy.policy import new_policy, train_tokenizer
 from focusmem.lab.world.world import World
 from focusmem.model.backbone import Backbone
+from focusmem.model.devices import usable_device
 from focusmem.model.packed_text import Borders, read_packed
 from focusmem.progress import Progress
 from focusmem.schemas import dump_record
 from focusmem.schemas.environment import collect_environment
 from focusmem.seeds import derive_seed
+from focusmem.settings import checked_dataclass, to_plain
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
+@checked_dataclass(frozen=True, kw_only=True)
 class PretrainConfig:
-    minutes: float = 25.0
+    minutes: PositiveFloat = 25.0
     """Time to train for, over all runs together."""
-    pause_after: float | None = None
-    """Minutes after which this run saves and stops, to be gone on with later; the learning rate keeps to `minutes`."""
-    matrix_rate: float = 0.015
+    pause_after: PositiveFloat | None = None
+    """Minutes after which this run saves and stops, to be resumed later. The learning rate follows `minutes`."""
+    matrix_rate: PositiveFloat = 0.015
     """Learning rate of the matrices inside blocks, which Muon trains."""
-    other_rate: float = 1.5e-3
+    other_rate: PositiveFloat = 1.5e-3
     """Learning rate of everything else, which AdamW trains."""
-    weight_decay: float = 0.05
-    warmup_steps: int = 100
-    max_tokens: int = 65_536
+    weight_decay: NonNegativeFloat = 0.05
+    warmup_steps: PositiveInt = 100
+    max_tokens: PositiveInt = 65_536
     """Tokens per step, padding included."""
-    num_reading_steps: int = 1500
-    """So many steps are mostly about reading pages; then everything is mixed."""
-    letter_weight: float = 1.0
-    """How much it counts that the vision tower can tell letters."""
+    num_reading_steps: NonNegativeInt = 1500
+    """The first steps, which are mostly about reading pages; then everything is mixed."""
+    letter_weight: NonNegativeFloat = 1.0
+    """Weight of the loss by which the vision tower learns letters."""
     drills: bool = False
-    """To mend what a policy does badly: the text blocks alone learn, from single skills and decisions. Small enough
-    for a processor."""
+    """Mend a policy: the text blocks alone learn, from single skills and decisions. Small enough for a processor."""
     is_half: bool | None = None
     """Whether to compute in bfloat16. None: on a GPU; some processors are far faster with it too."""
-    num_workers: int = 14
-    save_every_s: float = 120.0
-    score_every_s: float = 120.0
+    num_workers: NonNegativeInt = 14
+    save_every_s: NonNegativeFloat = 120.0
+    score_every_s: NonNegativeFloat = 120.0
     seed: int = 0
     world_seed: int = 0
     device: str = "cuda"
@@ -75,12 +77,8 @@ class PretrainConfig:
     """Changes to the architecture, for tests."""
 
     def __post_init__(self) -> None:
-        if self.minutes <= 0:
-            raise ConfigError(f"PretrainConfig.minutes is {self.minutes}; it must be positive.")
         if self.drills and self.start is None:
             raise ConfigError("PretrainConfig.drills mends a policy that sees already; say which one with start.")
-        if self.device.startswith("cuda") and not torch.cuda.is_available():
-            raise ConfigError("PretrainConfig.device is cuda, but torch sees no GPU here; use --device cpu.")
 
 
 READING = {"transcription": 0.30, "line": 0.35, "answer": 0.10, "episode": 0.15, "decision": 0.10}
@@ -166,6 +164,7 @@ class StepLoss:
 
 def pretrain(config: PretrainConfig, folder: Path) -> Backbone:
     """Train for the configured time, resuming from `folder` where a run was stopped; returns the policy."""
+    usable_device(config.device)
     world = World(config.world_seed)
     policy = _first_policy(world, config).to(config.device)
     policy.model.requires_grad_(True)
@@ -217,15 +216,15 @@ def _check_finite(losses: Sequence[StepLoss], num_steps: int) -> None:
     norms = [loss.gradient_norm for loss in losses if loss.gradient_norm is not None]
     if norms and not torch.stack(norms[-20:]).isfinite().all():
         raise TrainingError(
-            f"The gradient was no number shortly before step {num_steps}. The last save is kept; "
-            "lower the learning rate, or go on from it with another seed."
+            f"The gradient was not finite shortly before step {num_steps}. The last save is kept; lower the learning "
+            "rate, or resume it with another seed."
         )
 
 
 def _settings(config: PretrainConfig) -> dict[str, Any]:
     """All that decides what is learnt, the mix of examples included."""
     mix = {"drills": DRILLS} if config.drills else {"reading": READING, "everything": EVERYTHING}
-    return dict(json.loads(json.dumps(asdict(config) | {"mix": mix | {"weights": WEIGHTS}})))
+    return to_plain(config) | {"mix": mix | {"weights": WEIGHTS}}
 
 
 def _check_same(folder: Path, config: PretrainConfig) -> None:

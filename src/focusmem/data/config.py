@@ -1,0 +1,51 @@
+"""Which trajectories a memory learns from, and what it holds at each of their decisions."""
+
+from dataclasses import field
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, PositiveInt
+
+from focusmem.agent.fronts.latent import MemoryUse
+from focusmem.errors import ConfigError
+from focusmem.schemas import Outcome
+from focusmem.settings import Share, checked_dataclass
+
+
+@checked_dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    trajectories: tuple[Path, ...] = ()
+    """Their folders, or folders of many."""
+    bank: Path | None = None
+    """The bank that is searched at each decision. It holds other trajectories."""
+    outcomes: tuple[Outcome, ...] | None = ("success",)
+    """Learn from trajectories that ended so; None learns from all."""
+    bank_outcomes: tuple[Outcome, ...] | None = ("success",)
+    """Search only trajectories that ended so; None searches all."""
+    min_steps: PositiveInt = 8
+    """Shorter trajectories are left out."""
+    max_steps: PositiveInt = 15
+    """Longer trajectories are left out. Prompts name this budget of actions."""
+    prompts: Path | None = None
+    """A folder with other wording than ours: `agent`, `evidence` and, if it has one, `questions`."""
+    use: MemoryUse = field(default_factory=MemoryUse)
+    """How much is remembered, as when acting."""
+    negative_share: Share = 0.5
+    """Share of decisions that get a trajectory of another site, to mislead, in place of the last one found."""
+    validation_share: Annotated[float, Field(ge=0, lt=1)] = 0.02
+    """Share of trajectories that are kept back for choosing the gate's threshold."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.min_steps > self.max_steps:
+            raise ConfigError(f"DataConfig.min_steps is {self.min_steps}, above max_steps, {self.max_steps}.")
+
+    @property
+    def bank_folder(self) -> Path:
+        if self.bank is None:
+            raise ConfigError("There is no bank to search: give one with --bank, or as `bank` under [data] in a file.")
+        return self.bank
+
+    def wording(self, kind: str) -> Path | None:
+        """The folder with one kind of wording; None for ours."""
+        return None if self.prompts is None else self.prompts / kind
