@@ -1,4 +1,4 @@
-"""What the README tells people to paste must run."""
+"""What README and guide tell people to paste must run."""
 
 import asyncio
 import re
@@ -8,21 +8,24 @@ from banks import make_many
 from factories import make_screenshot
 from focusmem.bank import Bank
 from focusmem.bank.embedder import QwenEmbedder
+from focusmem.judges.exact_answer import is_same_answer
 from focusmem.lab.world.raster_browser import RasterBrowser
 from focusmem.lab.world.rollout import iter_tasks
-from focusmem.lab.world.tasks import judge
 from focusmem.lab.world.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.schemas import parse_action
 from toys import make_policy
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+GUIDE = (ROOT / "docs" / "guide.md").read_text()
 
 
 def example(first_line):
-    [code] = [code for code in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if code.startswith(first_line)]
-    return compile(code, "README.md", "exec")
+    found = re.findall(r"```python\n(.*?)```", README + GUIDE, re.DOTALL)
+    [code] = [code for code in found if code.startswith(first_line)]
+    return compile(code, "an example", "exec")
 
 
 def test_the_example_of_the_parts_runs_as_written(capsys):
@@ -65,10 +68,16 @@ def test_the_example_for_other_agents_runs_as_written(tmp_path, monkeypatch, cap
     assert told[0].startswith("episodic trajectory-")
 
 
-def test_every_file_it_names_exists():
-    root = Path(__file__).parents[1]
-    for path in re.findall(r"`((?:src|docs|tests)/[^` ]*)`", README):
-        assert (root / path).exists(), path
+def test_every_file_and_room_it_names_exists():
+    for path in re.findall(r"\]\(((?:docs/|RESULTS)[^)#]*)", README):
+        assert (ROOT / path).exists(), path
+    named = set(re.findall(r"^      (\w+)/ ", README, re.MULTILINE))
+    rooms = {path.name for path in (ROOT / "src" / "focusmem").iterdir() if (path / "__init__.py").exists()}
+    assert named == rooms
+
+
+def test_it_is_short():
+    assert len(README.splitlines()) <= 200
 
 
 async def play(memory, world, task):
@@ -87,8 +96,9 @@ async def play(memory, world, task):
 
 def test_the_parts_that_ship_win_as_written():
     names = {}
-    exec(example("from focusmem.recipes"), names)
+    exec(example("from focusmem.lab"), names)
     world, memory = World(0), names["memory"]
     tasks = iter_tasks(world, "e", "evaluation", 6, sites=memory.bank.sites())
     task = [next(tasks) for _ in range(2)][1].task
-    assert judge(task, asyncio.run(play(memory, world, task))), "the second task of the demonstration with seed 6"
+    answer = asyncio.run(play(memory, world, task))
+    assert is_same_answer(answer, task.answer), "the second task of the demonstration with seed 6"
