@@ -24,7 +24,7 @@ demo: $(READY)  ## watch memory at work; for example: make demo DEMO="--seed 3"
 test: $(READY)  ## the tests CI runs (CPU only)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
-test-slow: $(READY) ## everything that needs neither a GPU nor the network
+test-slow: $(READY) ## all tests that need no GPU; one fetches a tokenizer with npm, where there is npm
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not gpu and not network"
 
 test-gpu:       ## the tests that need a GPU, with the machine's own python

@@ -21,7 +21,7 @@ fi
 pip() { "$VENV/bin/python" -m pip --disable-pip-version-check install --quiet "$@"; }
 # torch on its own and first: with its version settled, nothing else asks for another build of it.
 pip -c constraints.txt torch
-pip -c constraints.txt -e '.[dev,train,browser,bank]'
+pip -c constraints.txt -e '.[dev,train]'
 
 # The demonstration and the browser tests drive the system's Chromium, or one that Playwright has downloaded.
 has_browser() {

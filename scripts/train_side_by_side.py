@@ -7,9 +7,10 @@ A plan names lanes, and the memories that each of them trains in turn:
 
 {"lanes": {
   "one": [{"name": "action-only", "variant": "action-only", "steps": 1800, "rate": 3e-4, "workers": 8}],
-  "two": [{"name": "content", "variant": "content", "steps": 1800, "rate": 3e-4, "workers": 8, "content_weight": 0.02},
-          {"name": "full", "variant": "full", "start": "content", "steps": 400, "rate": 2e-4, "state_layer": 4}],
-  "three": [{"name": "readout", "variant": "readout", "start": "content", "steps": 400, "rate": 2e-4, "state_layer": 4}]
+  "two": [{"name": "content", "variant": "content", "steps": 1800, "rate": 3e-4, "workers": 8,
+           "changes": ["stage_a.content_weight=0.02"]},
+          {"name": "full", "variant": "full", "start": "content", "steps": 400, "rate": 2e-4}],
+  "three": [{"name": "readout", "variant": "readout", "start": "content", "steps": 400, "rate": 2e-4}]
 }}
 
 `scripts/lab_memories.json` is the plan of the laboratory's own memories, `scripts/lab_memories_more.json` goes on from
@@ -42,21 +43,24 @@ from focusmem.lab.memory.drills import Drills
 from focusmem.lab.memory.gate import teach_gate
 from focusmem.lab.memory.split_bank import SplitBank
 from focusmem.lab.memory.stream import COURSE, StreamConfig
-from focusmem.lab.memory.training import train_memory
-from focusmem.lab.memory.variants import LabTraining
+from focusmem.lab.memory.training import LabTraining, train_memory
+from focusmem.lab.memory.variants import variant
 from focusmem.lab.policy.policy import load_policy
 from focusmem.lab.shipped import Weights
 from focusmem.lab.world.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
+from focusmem.settings import resolved
 from focusmem.training.config import LoopConfig
+from focusmem.training.variants import Variant
 
 _POLL_S = 0.5
 _FAILED = "-failed"
 _ROLLOUTS = "rollouts.pickle"
 """The experts' trajectories of all sites, made once for all lanes."""
 _COMPILED_BY = "full"
-"""This variant's two stages need every function that is compiled."""
+_HIDDEN_STATE = ("memory.state_source=hidden", "memory.state_layer=2", "memory.gate.shares_projection=false")
+"""This variant's two stages, with this state, need every function that is compiled."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,14 +81,16 @@ class Job:
     workers: int = 4
     warmup: float = 0.05
     seed: int = 0
-    content_weight: float | None = None
-    gate_weight: float | None = None
     gate_rate: float = 10.0
-    state_layer: int | None = None
-    tokens: int | None = None
-    """Per block; fewer than `start` has: its first ones learn on."""
+    changes: tuple[str, ...] = ()
+    """Settings of the variant, such as stage_a.content_weight=0.02. With fewer tokens per block than `start` has, the
+    first ones learn on."""
     betas: tuple[float, float] = (0.9, 0.98)
     max_gradient_norm: float = 0.3
+
+    @property
+    def chosen(self) -> Variant:
+        return resolved(variant(self.variant), assignments=self.changes)
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,7 @@ class Lane:
     def compile(self) -> None:
         """One small step of both stages, and one of the gate alone, into folders that nobody reads."""
         job = Job(name=f"warm-{os.getpid()}", variant=_COMPILED_BY, steps=1, rate=1e-5, episodes=2, drills=2)
-        left = self.train(replace(job, state_layer=2))
+        left = self.train(replace(job, changes=_HIDDEN_STATE))
         self.train(replace(job, start=str(left), teaches_gate=True))
 
     def work(self, job: Job) -> None:
@@ -134,40 +140,31 @@ class Lane:
         loop = LoopConfig(
             learning_rate=job.rate, num_steps=job.steps, warmup_share=job.warmup, num_workers=job.workers,
             betas=job.betas, max_gradient_norm=job.max_gradient_norm, seed=job.seed, save_every_steps=1000,
-            packs_rows=self.policy.device.type == "cuda", stores_half=True, max_group_tokens=262_144,
+            packs_rows=None, stores_half=True, max_group_tokens=262_144,
         )  # fmt: skip
         left_minutes = None if job.until is None else max(0.05, job.until - (time.time() - self.began) / 60)
         if job.teaches_gate:
             assert job.start is not None, "what stage B left"
-            loop = replace(loop, max_minutes=left_minutes)
             return teach_gate(
-                self.policy, job.variant, self.out / job.name / "gate", loop,
+                self.policy, job.chosen, self.out / job.name / "gate", replace(loop, max_minutes=left_minutes),
                 start=Path(job.start), bank=self.bank, seed=job.seed,
             )  # fmt: skip
         training = LabTraining(
-            stage_a=loop,
-            stage_b=replace(loop, gate_rate_times=job.gate_rate),
-            content_weight=job.content_weight,
-            gate_weight=job.gate_weight,
-            state_layer=job.state_layer,
-            num_tokens=job.tokens,
+            variant=job.chosen,
+            loop_a=loop,
+            loop_b=replace(loop, gate_rate_times=job.gate_rate),
+            start=None if job.start is None else Path(job.start),
             max_minutes=left_minutes,
+            stream=StreamConfig(
+                num_episodes=job.episodes,
+                drills=Drills(num_numbers=job.drills, num_ways=job.drills),
+                course=COURSE if job.has_course else (),
+            ),
+            decisions=LabDecisionsConfig(seed=job.seed),
+            device=str(self.policy.device),
         )
         try:
-            return train_memory(
-                self.policy,
-                job.variant,
-                self.out / job.name,
-                training,
-                stream=StreamConfig(
-                    num_episodes=job.episodes,
-                    drills=Drills(num_numbers=job.drills, num_ways=job.drills),
-                    course=COURSE if job.has_course else (),
-                ),
-                decisions=LabDecisionsConfig(seed=job.seed),
-                start=None if job.start is None else Path(job.start),
-                bank=self.bank,
-            )
+            return train_memory(self.policy, training, self.out / job.name, bank=self.bank)
         finally:
             gc.collect()
             if torch.cuda.is_available():

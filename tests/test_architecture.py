@@ -24,7 +24,7 @@ GROUND_FLOOR = {
 MAY_IMPORT: dict[str, set[str]] = {
     "schemas": set(),
     "clients": set(),
-    "browser": set(),
+    "browser": {"clients"},  # a grounding model is asked through the same client as a policy or a judge
     "bank": set(),
     "evidence": set(),
     "reports": set(),
@@ -51,12 +51,31 @@ LIGHT_PACKAGES = {
     "accelerate", "matplotlib", "numpy", "PIL", "pydantic", "pydantic_core", "rich", "safetensors", "tokenizers",
     "torch", "typer",
 }  # fmt: skip
-ROOMS_ON_THE_GPU_HOST = {"schemas", "evidence", "model", "training", "agent", "evaluation", "lab"}
+ROOMS_ON_THE_GPU_HOST = {"schemas", "clients", "evidence", "model", "training", "agent", "evaluation", "lab"}
 TORCH_ROOMS = {"model", "training", "baselines", "diagnostics", "serving", "lab", "recipes", "cli"}
 TORCH_FILES = {"bank/embedder.py", "agent/api.py"}
 TRITON_FILES = {"model/ragged_attention.py"}
 TRANSFORMERS_FILES = {"model/backbone.py"}
 LANCEDB_FILES = {"bank/vectors.py"}
+
+
+MAX_FUNCTION_LINES = 60
+MODULES = {
+    ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in SOURCE.rglob("*.py")
+}
+
+
+def loaded_imports(path: Path) -> set[str]:
+    """Our modules that are loaded together with this one."""
+    names: set[str] = set()
+    body = ast.parse(path.read_text()).body
+    for node in body:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module or ""}
+    return {name for name in names if name in MODULES}
 
 
 def imports_of(path: Path) -> set[str]:
@@ -126,6 +145,32 @@ def test_heavy_libraries_stay_where_they_belong():
             outside = packages - LIGHT_PACKAGES - {"focusmem", "transformers", ""} - set(sys.stdlib_module_names)
             wrong += [f"{path} imports {name}" for name in outside]
     assert wrong == []
+
+
+def test_no_function_is_longer_than_a_screen():
+    long = []
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                num_lines = (node.end_lineno or 0) - node.lineno + 1
+                long += [f"{path}: {node.name} has {num_lines} lines"] if num_lines > MAX_FUNCTION_LINES else []
+    assert long == []
+
+
+def test_no_import_goes_in_a_circle():
+    """Imports that run when a module is loaded; those inside functions and for type checkers do not count."""
+    graph = {name: loaded_imports(path) for name, path in MODULES.items()}
+    done: set[str] = set()
+
+    def visit(name: str, above: tuple[str, ...]) -> None:
+        assert name not in above, " -> ".join((*above[above.index(name) :], name))
+        if name not in done:
+            for other in sorted(graph[name]):
+                visit(other, (*above, name))
+            done.add(name)
+
+    for name in graph:
+        visit(name, ())
 
 
 def test_source_is_plain_ascii():

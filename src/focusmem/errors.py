@@ -8,7 +8,7 @@ FocusmemError
 |   |-- BackboneError        no such backbone, or its files cannot be loaded
 |   |-- CheckpointError      a checkpoint does not belong to this backbone or config
 |   |-- TrainingError        training cannot go on (a loss that is no number)
-|   `-- MissingPackageError  an optional package is not installed
+|   `-- MissingPackageError  a package is not installed
 |-- PolicyError          the policy's: kept in the step and shown to the policy
 |   `-- UnreadableActionError
 `-- WorldError           the world's: the episode counts as an error, not a failure
@@ -52,8 +52,8 @@ class TrainingError(UserError):
 
 
 class MissingPackageError(UserError):
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"This needs the package '{package}'. Install it with: pip install 'focusmem[{extra}]'")
+    def __init__(self, package: str) -> None:
+        super().__init__(f"This needs the package '{package}', which is not installed: pip install {package}")
 
 
 class PolicyError(FocusmemError):
