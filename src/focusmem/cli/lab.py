@@ -168,7 +168,7 @@ def examine(
     if json:
         print_json(results)
         return
-    for title, name in (("values read off the screen", "values_read"), ("fields told right", "fields_right")):
+    for title, name in (("values read off the screen", "values_read"), ("fields that are right", "fields_right")):
         parts = [(kind, f"{one['right_rate']:.1%}", str(one["num"])) for kind, one in results[name]["by_name"].items()]
         low, high = results[name]["interval"]
         print_table(title, ("", "right", "of"), parts)

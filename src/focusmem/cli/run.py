@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from focusmem.cli.output import print_json, print_table, printable
+from focusmem.cli.settings import Assignments, ConfigFile, DryRun, settled
 
 if TYPE_CHECKING:
     from focusmem.recipes.run_settings import RunSettings
 
-_PARTS, _MORE = "Parts of the agent", "Settings and resuming"
+_PARTS, _MORE = "Parts of the agent", "Attempts and resuming"
 
 SuiteName = Annotated[str, typer.Argument(help="lab, a file of tasks (.jsonl), or the address of a page.")]
 Instruction = Annotated[str | None, typer.Option(help="What to do on the page.")]
@@ -49,14 +50,6 @@ MaxSteps = Annotated[int | None, typer.Option(help="The step budget of every tas
 Recipe = Annotated[
     str | None, typer.Option(help="Where settings begin: lab or web; default: what fits.", rich_help_panel=_MORE)
 ]
-ConfigFile = Annotated[
-    Path | None, typer.Option(help="Settings as TOML, or the run.json of an earlier run.", rich_help_panel=_MORE)
-]
-Assignments = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Any setting, such as memory.num_found=2; repeatable.", rich_help_panel=_MORE),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print all settings as TOML and stop.", rich_help_panel=_MORE)]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Resume the run in --out; never begin one.", rich_help_panel=_MORE)
 ]
@@ -122,10 +115,11 @@ def run(
 
     On a laptop: focusmem run lab --memory full --tasks 5
     """
-    settings = _settings(suite, recipe, config, _given(context), assignments or [])
-    if dry_run:
-        _print_settings(settings)
-        return
+    from focusmem.recipes.run_settings import recipe as named
+    from focusmem.recipes.run_settings import recipe_for
+
+    base = named(recipe or recipe_for(suite))
+    settings = settled(base, _given(context), config=config, assignments=assignments, dry_run=dry_run)
     folder = out or default_folder(settings)
     if resume:
         _check_begun(folder)
@@ -138,19 +132,9 @@ def run(
 
 
 def _given(context: typer.Context) -> dict[str, Any]:
-    """The options that were typed, as settings."""
+    """The options as settings; None for those that were not typed."""
     typed = {setting: context.params[name] for name, setting in _SETTING_OF.items()}
-    return {
-        setting: str(value) if isinstance(value, Path) else value
-        for setting, value in typed.items()
-        if value is not None
-    }
-
-
-def _print_settings(settings: "RunSettings") -> None:
-    from focusmem.settings import to_plain, to_toml
-
-    typer.echo(to_toml(to_plain(settings)), nl=False)
+    return {setting: str(value) if isinstance(value, Path) else value for setting, value in typed.items()}
 
 
 def default_folder(settings: "RunSettings") -> Path:
@@ -165,23 +149,6 @@ def default_folder(settings: "RunSettings") -> Path:
     else:
         name = f"{Path(suite.name).stem}-{memory}"
     return Path("runs") / name
-
-
-def _settings(
-    suite: str, recipe: str | None, config: Path | None, values: dict[str, Any], assignments: list[str]
-) -> "RunSettings":
-    from focusmem.recipes import run_settings
-    from focusmem.settings import resolved
-
-    base = run_settings.recipe(recipe or run_settings.recipe_for(suite))
-    if config is not None and config.suffix == ".json":
-        from focusmem.files import read_plain_file
-        from focusmem.schemas import Run, parse_record
-        from focusmem.schemas.record import MAX_DOCUMENT_BYTES
-
-        run = parse_record(Run, read_plain_file(config, MAX_DOCUMENT_BYTES), str(config))
-        base, config = run_settings.settings_of(run), None
-    return resolved(base, file=config, values=values, assignments=assignments)
 
 
 def _check_begun(folder: Path) -> None:

@@ -13,7 +13,7 @@ from focusmem.lab.suite import LabSuiteConfig
 from focusmem.model.evidence_cache import CacheConfig
 from focusmem.model.generation import GenerationConfig
 from focusmem.schemas import Outcome, Run
-from focusmem.settings import checked_dataclass, resolved
+from focusmem.settings import checked_dataclass, from_plain
 
 LAB: Final = "lab"
 """The suite, the policy, the embedder and the wording that ship."""
@@ -133,11 +133,9 @@ def recipe(name: str) -> RunSettings:
 
 def settings_of(run: Run) -> RunSettings:
     """The settings that a run was made with."""
-    stored: Any = run.config.get("settings")
-    if not isinstance(stored, Mapping):
+    if "settings" not in run.config:
         raise ConfigError(f"The run '{run.run_id}' has no settings on record, so it was not made by `focusmem run`.")
-    settings: RunSettings = resolved(RunSettings(), values=stored)
-    return settings
+    return from_plain(RunSettings, run.config["settings"])
 
 
 def recipe_for(suite: str) -> str:
