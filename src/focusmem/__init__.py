@@ -1,7 +1,7 @@
 """focusmem: a compact latent memory for frozen vision-language GUI agents.
 
-`focusmem.Memory` is the way in for other people's agents. It is loaded when it is asked for, so that `import focusmem`
-and the command line stay quick.
+`focusmem.Memory` adds memory to any agent. It is imported on first use, so that `import focusmem` and the command line
+start fast.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -3,24 +3,24 @@
 FocusmemError
 |-- UserError            the user's: shown as one line, no traceback
 |   |-- ConfigError          a config field or option has a value that cannot work
-|   |-- RecordError          stored data does not say what it should
+|   |-- RecordError          stored data is not valid
 |   |-- StorageError         a file cannot be read or written (full disk, missing folder)
 |   |-- BackboneError        no such backbone, or its files cannot be loaded
 |   |-- CheckpointError      a checkpoint does not belong to this backbone or config
-|   |-- TrainingError        training cannot go on (a loss that is no number)
+|   |-- TrainingError        training cannot continue (a non-finite loss)
 |   `-- MissingPackageError  a package is not installed
 |-- PolicyError          the policy's: kept in the step and shown to the policy
 |   `-- UnreadableActionError
 `-- WorldError           the world's: the episode counts as an error, not a failure
     |-- BlockedError         a site refused the agent: counted apart
-    `-- GroundingError       whatever finds elements on a page cannot be reached or talks nonsense
+    `-- GroundingError       the grounding model cannot be reached or its reply is unusable
 
 What is ours (a bug) is a plain exception with its traceback.
 """
 
 
 class FocusmemError(Exception):
-    """Base of all deliberate errors; the message is a whole sentence meant to be read."""
+    """Base of all deliberate errors; the message is a whole sentence for people."""
 
 
 class UserError(FocusmemError):

@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and names that stay inside their folder."""
+"""Writes files whole or not at all, and checks that names stay inside their folder."""
 
 import contextlib
 import hashlib
@@ -23,7 +23,7 @@ def sha256_hex(data: bytes) -> str:
 
 
 def cache_folder() -> Path:
-    """Where things that took long to make are kept for the next run; it may be deleted at any time."""
+    """The folder for results that took long to compute, for later runs. It may be deleted at any time."""
     if own := os.environ.get("FOCUSMEM_CACHE"):
         return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "focusmem"
@@ -34,7 +34,7 @@ def is_safe_name(name: str) -> bool:
     return _SAFE_NAME.fullmatch(name) is not None
 
 
-# O_NONBLOCK, so that opening a pipe does not wait for a writer. Not every system has each of them.
+# With O_NONBLOCK, opening a pipe does not wait for a writer. Not every system has all of these flags.
 _READ_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
 
 
@@ -94,7 +94,9 @@ def whole_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder and all that is in it; of a link only the link. It is gone from its name first, then for good."""
+    """Remove a folder and its contents; of a link, remove only the link. The folder is renamed first, so that its name
+    is free at once, and then deleted.
+    """
     try:
         if path.is_symlink() or not path.is_dir():
             path.unlink(missing_ok=True)
@@ -108,9 +110,10 @@ def remove_folder(path: Path) -> None:
 
 
 class FolderLock:
-    """One process at a time in a folder, by a hidden file in it that stays. A process that dies lets go.
+    """Allows one process at a time in a folder, with a hidden lock file that stays there. The lock of a dead process is
+    released.
 
-    `busy` is what others are told that come while it is held.
+    `busy` is the error message for other processes while the lock is held.
     """
 
     def __init__(self, folder: Path, busy: str) -> None:
@@ -134,7 +137,7 @@ class FolderLock:
         self._file = file
 
     def let_go(self) -> None:
-        """Also where it is not held."""
+        """Release the lock; does nothing if it is not held."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -150,13 +153,13 @@ class FolderLock:
 
 
 def _lock(file: IO[bytes]) -> None:
-    """BlockingIOError where somebody else has it; closing the file lets go."""
+    """Lock an open file. Raises BlockingIOError if another process holds the lock; closing the file releases it."""
     if sys.platform == "win32":
         import msvcrt
 
         try:
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        except PermissionError as error:  # as Windows says it
+        except PermissionError as error:  # raised by Windows for a held lock
             raise BlockingIOError from error
     else:
         import fcntl
@@ -165,7 +168,9 @@ def _lock(file: IO[bytes]) -> None:
 
 
 def _swap_in(partial: Path, path: Path) -> None:
-    """Give a finished folder its name. An older one steps aside first, and comes back if that fails."""
+    """Give a finished folder its name. An older folder of that name is moved away first, and moved back if
+    this fails.
+    """
     if not os.path.lexists(path):
         partial.rename(path)
         return
@@ -176,7 +181,7 @@ def _swap_in(partial: Path, path: Path) -> None:
     except OSError:
         old.rename(path)
         raise
-    # The new folder is in place: a remainder of the old one is a nuisance, not a failure.
+    # The new folder is in place, so a remainder of the old one is not an error.
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -186,7 +191,7 @@ def _beside(path: Path, suffix: str) -> Path:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder as durable as its files, where the system can do that."""
+    """Flush the names in a folder to disk, if the system can do that."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

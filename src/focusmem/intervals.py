@@ -15,7 +15,7 @@ def wilson_interval(num_successes: int, num_trials: int, *, z: float = 1.96) -> 
 
 
 def grouped_interval(groups: Sequence[Sequence[bool]]) -> tuple[float, float]:
-    """Wilson's interval for correlated trials, such as several attempts at each task. A group holds what is correlated.
+    """Wilson's interval for correlated trials, such as several attempts at each task. A group holds correlated trials.
 
     Uses the effective sample size, at most the number of trials. If all trials agree, their correlation cannot be
     estimated, and the number of groups is used.
@@ -33,9 +33,9 @@ def grouped_interval(groups: Sequence[Sequence[bool]]) -> tuple[float, float]:
 def paired_interval(num_first: int, num_second: int, num_pairs: int, *, z: float = 1.96) -> tuple[float, float]:
     """Tango's score interval of the difference of two success rates over the same pairs.
 
-    The first succeeded alone in `num_first` pairs, the second alone in `num_second`; in the other pairs they agree.
-    If both are 0, the interval is as wide as Wilson's for no success. (T. Tango, Equivalence test and confidence
-    interval for the difference in proportions for the paired-sample design, 1998.)
+    Only the first succeeded in `num_first` pairs, only the second in `num_second`; in the other pairs they agree. If
+    both are 0, the interval is as wide as Wilson's for no success. (T. Tango, Equivalence test and confidence interval
+    for the difference in proportions for the paired-sample design, 1998.)
     """
     if num_pairs == 0:
         return -1.0, 1.0

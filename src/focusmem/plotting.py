@@ -1,4 +1,4 @@
-"""How figures become files."""
+"""Writes matplotlib figures to files."""
 
 import io
 from pathlib import Path
@@ -10,7 +10,7 @@ from focusmem.files import write_whole
 
 
 def write_figure(figure: Figure, path: Path) -> Path:
-    """As PNG, whole or not at all, without a screen and without matplotlib's global state."""
+    """Write a figure as PNG, whole or not at all. It needs no screen and does not use matplotlib's global state."""
     FigureCanvasAgg(figure)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=110)

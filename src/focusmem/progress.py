@@ -1,4 +1,4 @@
-"""One line that tells how far long work has come: done/total, the number that matters, speed, time left."""
+"""A progress line for long work: done/total, the most important number, speed, time left."""
 
 import sys
 import time
@@ -9,8 +9,8 @@ from typing import Self, TextIO
 class Progress:
     """Used as `with Progress("encode", total=90) as line: line.step(note="loss 1.2")`.
 
-    On a terminal the line is redrawn in place; elsewhere (a log file) a new line appears now and then. `start` is what
-    was done before, by an earlier run; speed and time left are those of this one.
+    On a terminal the line is redrawn in place; elsewhere (a log file) a new line is written at intervals. `start` is
+    the number done by earlier runs; speed and time left refer to this run only.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Progress:
         self._width = 0
 
     def count(self, num: int = 1, *, failed: bool = False) -> None:
-        """As `step`, but draws nothing: for a caller that shows `line()` itself."""
+        """As `step`, but draws nothing, for callers that show `line()` themselves."""
         self.num_done += num
         self.num_failed += num if failed else 0
 

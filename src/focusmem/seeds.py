@@ -1,4 +1,4 @@
-"""Seeds that depend on names, not on the order in which things happen to run."""
+"""Seeds that depend on names, not on the order of execution."""
 
 import hashlib
 

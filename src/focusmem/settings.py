@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 else:
 
     def checked_dataclass(*, frozen: bool, kw_only: bool) -> Callable[[type], type]:
-        """A dataclass whose values are checked against their types when it is made; type checkers see a plain one."""
+        """A dataclass that checks its values against their types on creation. Type checkers see a plain dataclass."""
 
         def decorate(cls: type) -> type:
             config = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
@@ -82,7 +82,7 @@ def resolved(
     """`base` with some fields replaced: first those of a file, then `values`, then `assignments`.
 
     The file is TOML, or the run.json of an earlier run. `values` maps dotted field names to values. An assignment is
-    `room.field=value`; its value is JSON, and text that is not JSON is taken as it is. Unknown fields are errors.
+    `room.field=value`; its value is read as JSON, or as plain text if it is not JSON. Unknown fields are errors.
     """
     plain = to_plain(base)
     if file is not None:
@@ -101,7 +101,7 @@ def resolved(
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """What a TOML file or a run.json says about settings, not yet checked."""
+    """The settings in a TOML file or a run.json, not yet checked."""
     from focusmem.files import read_plain_file
 
     data, is_json = read_plain_file(path, _MAX_FILE_BYTES), path.suffix == ".json"
@@ -117,16 +117,16 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def from_plain(cls: type[SettingsT], plain: Any) -> SettingsT:
-    """Settings from what `to_plain` made of them; unknown fields and values of another type are errors."""
+    """The inverse of `to_plain`. Unknown fields and values of another type are errors."""
     try:
-        # Read as JSON: strict types still accept a list for a tuple there, and text for a path.
+        # Validated as JSON, because strict types then still accept a list for a tuple and text for a path.
         return TypeAdapter(cls).validate_json(json.dumps(plain, default=str))
     except ValidationError as invalid:
         raise ConfigError(_problem("", invalid)) from None
 
 
 def to_plain(settings: object) -> dict[str, Any]:
-    """Settings as JSON has them."""
+    """Settings as JSON values."""
     plain: dict[str, Any] = TypeAdapter(type(settings)).dump_python(settings, mode="json")
     return plain
 
@@ -150,15 +150,15 @@ def flattened(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def everywhere(settings: object, field: str, value: Any) -> dict[str, Any]:
-    """One value for every field of this name, by dotted name, as `resolved` takes it."""
+    """Assigns one value to every field of this name: a mapping by dotted name, for `resolved`."""
     return {name: value for name in flattened(to_plain(settings)) if name.rpartition(".")[2] == field}
 
 
 def differences(
     before: Mapping[str, Any], now: Mapping[str, Any], *, free: Collection[str] = ()
 ) -> dict[str, tuple[Any, Any]]:
-    """By dotted name, the old and the new value of each setting that differs. `free` names fields, or the last part of
-    their names, that may differ.
+    """The old and the new value of each setting that differs, by dotted name. `free` lists dotted names, or last parts
+    of names, that are not compared.
     """
     old, new = flattened(before), flattened(now)
     names = [name for name in sorted(old.keys() | new.keys()) if not {name, name.rpartition(".")[2]} & set(free)]
@@ -166,9 +166,9 @@ def differences(
 
 
 def _problem(owner: str, invalid: ValidationError) -> str:
-    """The first thing that is wrong, as a sentence."""
+    """The first error, as a sentence."""
     error = invalid.errors(include_url=False)[0]
-    # Unions add the names of their members to the location; those are no fields.
+    # Unions add the names of their members to the location; these are not fields.
     name = ".".join(str(part) for part in error["loc"] if isinstance(part, int) or str(part).isidentifier())
     where = ".".join(filter(None, (owner, name)))
     match error["type"]:
@@ -229,5 +229,5 @@ def _toml_value(value: Any) -> str:
         return f"{{{', '.join(f'{name} = {_toml_value(one)}' for name, one in value.items() if one is not None)}}}"
     if isinstance(value, float):
         return repr(value)
-    # Strings, integers and booleans are written alike in both, but for one character.
+    # Strings, integers and booleans have the same form in JSON and TOML, except for one character.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""Prompt texts: files with named slots such as {{task}}, that a user may replace by a folder of their own."""
+"""Prompt texts: files with named slots such as {{task}}. Users may replace them with their own folder."""
 
 import json
 import re
@@ -14,7 +14,9 @@ class Templates:
     """The `.txt` files of one folder, read once. A replacement folder must fill the same slots."""
 
     def __init__(self, folder: Path, *, slots: dict[str, set[str]], optional: frozenset[str] = frozenset()) -> None:
-        """`slots` says which template names exist and which slots each must use, `optional` which it may leave out."""
+        """`slots` gives the template names and the slots that each must use; `optional` are slots that may be
+        left out.
+        """
         self._texts = {}
         for name, wanted in slots.items():
             path = folder / f"{name}.txt"

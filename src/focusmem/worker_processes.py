@@ -1,4 +1,4 @@
-"""Processes that share a piece of work, and that never outlive the one that started them."""
+"""Worker processes that end together with the process that started them."""
 
 import multiprocessing
 import os
@@ -13,14 +13,16 @@ from multiprocessing.process import BaseProcess
 from focusmem.errors import FocusmemError
 
 Work = Callable[[int], None]
-"""What each of them does, given its number; it is sent to them, so it must be something that pickle can name."""
+"""The work of one process, given its number. It is pickled by name, so it must be importable."""
 
 
 @contextmanager
 def worker_processes(work: Work, num: int) -> Iterator[Sequence[BaseProcess]]:
-    """Numbers from zero, at work. Whoever of them is still alive at the end of the block is ended."""
+    """Starts `num` processes with numbers from zero. Processes that still run at the end of the block
+    are terminated.
+    """
     context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
-    # Nothing is ever said here: that it closes is how they learn that this process is gone, however it went.
+    # Nothing is written to this pipe; end-of-file tells the workers that this process died.
     lifeline, our_end = context.Pipe(duplex=False)
     processes = [context.Process(target=_work, args=(work, number, lifeline), daemon=True) for number in range(num)]
     try:
@@ -30,7 +32,7 @@ def worker_processes(work: Work, num: int) -> Iterator[Sequence[BaseProcess]]:
         yield processes
     finally:
         for process in processes:
-            if process.pid is not None:  # else it was never started
+            if process.pid is not None:  # otherwise it was never started
                 process.terminate()
                 process.join()
         lifeline.close()
@@ -39,11 +41,11 @@ def worker_processes(work: Work, num: int) -> Iterator[Sequence[BaseProcess]]:
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """Processes that are started meanwhile stay so: Ctrl-C reaches all of them at once, and ending them is for the one
-    that started them.
+    """Processes started in this block ignore Ctrl-C. It reaches all processes at once, and only the starting process
+    should end the others.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may change this, and only it hears Ctrl-C
+        yield  # only the main thread may set signal handlers, and only it receives Ctrl-C
         return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -53,17 +55,17 @@ def _deaf_to_interrupts() -> Iterator[None]:
 
 
 def _work(work: Work, number: int, lifeline: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # also where the one that started this could not see to it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # needed if the starting process could not set this
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
     try:
         work(number)
     except FocusmemError as error:
         sys.stderr.write(f"focusmem: {error}\n")
         sys.stderr.flush()
-        os._exit(2)  # a model may still be answering in a thread, and torch aborts when the interpreter ends under it
+        os._exit(2)  # not sys.exit: torch aborts if a thread still runs a model at interpreter shutdown
 
 
 def _end_with(lifeline: Connection) -> None:
-    """End this process at once when the one that started it has ended, be it by a signal that it could not see."""
+    """End this process at once when the starting process has ended, even if a signal killed it."""
     wait([lifeline])
     os._exit(1)

@@ -137,8 +137,8 @@ def test_what_cannot_be_searched_is_refused(export, tmp_path, embedder, form):
     bank = open_bank(tmp_path / form)
     for vector, message in (
         (np.ones(7), "7 numbers wide"),
-        (np.zeros(96), "points nowhere"),
-        (np.full(96, np.inf), "points nowhere"),
+        (np.zeros(96), "has no direction"),
+        (np.full(96, np.inf), "has no direction"),
     ):
         with pytest.raises(ConfigError, match=message):
             bank.search(vector, None)

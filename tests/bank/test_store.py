@@ -239,7 +239,7 @@ def test_whether_the_bank_changed_is_asked_as_often_as_configured(bank, embedder
 
 @pytest.mark.parametrize(
     ("vector", "message"),
-    [(np.ones(7), "7 numbers wide"), (np.zeros(96), "points nowhere"), (np.full(96, np.inf), "points nowhere")],
+    [(np.ones(7), "7 numbers wide"), (np.zeros(96), "has no direction"), (np.full(96, np.inf), "has no direction")],
 )
 def test_bad_queries_are_refused(bank, vector, message):
     with pytest.raises(ConfigError, match=message):
@@ -280,7 +280,7 @@ def test_a_plain_folder_for_vectors_is_meant_from_here(tmp_path, embedder, monke
     Bank.create(tmp_path / "bank", embedder, vectors="vecs")
     monkeypatch.chdir(tmp_path)
     assert len(found(Bank.open("bank"), "x")) == 2
-    with pytest.raises(StorageError, match="not moved"):
+    with pytest.raises(StorageError, match="cannot be moved"):
         Bank.create("bank", embedder, vectors="vecs")
 
 
@@ -438,7 +438,7 @@ def test_lancedb_that_is_not_installed_is_named(bank, monkeypatch):
 
 
 def test_vectors_are_not_moved_silently(bank, embedder, tmp_path):
-    with pytest.raises(StorageError, match="lie at vectors; they are not moved"):
+    with pytest.raises(StorageError, match="lie at vectors and cannot be moved"):
         Bank.create(bank.folder.path, embedder, vectors=str(tmp_path / "elsewhere"))
 
 

@@ -268,8 +268,8 @@ def test_a_bank_needs_its_embedder(toy_weights):
     [
         ({"suite.name": "tasks.txt"}, "no suite 'tasks.txt'"),
         ({"suite.name": "https://example.org/"}, "--instruction"),
-        ({"suite.name": "lab", "suite.instruction": "Do it."}, "goes with the address of a page"),
-        ({"suite.name": "tasks.jsonl", "browser.kind": "raster"}, "laboratory only"),
+        ({"suite.name": "lab", "suite.instruction": "Do it."}, "is only for the address of a page"),
+        ({"suite.name": "tasks.jsonl", "browser.kind": "raster"}, "only pages of the laboratory"),
         ({"suite.name": "lab", "suite.max_steps": 3}, "--max-steps"),
         ({"suite.name": "lab", "browser.limits": {"width": 800}}, "browser.limits"),
     ],

@@ -73,7 +73,7 @@ def test_the_deepest_allowed_config_is_read_back():
         ({"config": nested(MAX_JSON_DEPTH + 1)}, "levels deep"),
         ({"started_at": datetime(2025, 6, 1)}, "timezone"),
         ({"started_at": "2025-06-01T12:00:00Z"}, "datetime"),
-        ({"started_at": datetime.min.replace(tzinfo=timezone(timedelta(hours=1)))}, "exists in UTC"),
+        ({"started_at": datetime.min.replace(tzinfo=timezone(timedelta(hours=1)))}, "can be converted to UTC"),
         ({"run_id": "../run"}, "file name"),
         ({"command": ["focusmem"]}, "tuple"),
         ({"status": "finished"}, "has no finished_at"),

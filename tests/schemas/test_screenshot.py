@@ -143,7 +143,7 @@ REFUSED = {
     "no pixels": (png(8, 8), "cannot be decoded"),
     "pixels are noise": (png(8, 8, chunk(b"IDAT", b"noise")), "cannot be decoded"),
     "pixels are cut off": (png(8, 8, chunk(b"IDAT", zlib.compress(bytes(200))[:-6])), "cannot be decoded"),
-    "unknown colours": (png(8, 8, ROWS, colour=5), "header makes no sense"),
+    "unknown colours": (png(8, 8, ROWS, colour=5), "header is invalid"),
     "text bomb": (
         png(8, 8, chunk(b"zTXt", b"k\0\0" + zlib.compress(bytes(2**23))), ROWS),
         "cannot be decoded",

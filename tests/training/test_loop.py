@@ -640,6 +640,14 @@ def test_packed_rows_and_recomputed_blocks_exclude_each_other():
         make_loop(packs_rows=True, recomputes_blocks=True)
 
 
+def test_what_is_left_to_the_device_is_decided_by_it():
+    loop = make_loop(packs_rows=None, recomputes_blocks=False)
+    assert (loop.on("cpu").packs_rows, loop.on("cuda").packs_rows) == (False, True)
+    assert make_loop(packs_rows=True).on("cpu").packs_rows
+    with pytest.raises(ConfigError, match="exclude each other"):
+        make_loop(packs_rows=None, recomputes_blocks=None).on("cuda")
+
+
 def test_other_data_is_not_gone_on_with(tmp_path):
     """Where data has a digest, a run never mixes two kinds of it."""
 

@@ -57,8 +57,8 @@ Picture: TypeAlias = Screenshot | Image.Image | bytes
 class Memory:
     """A trained memory with its frozen policy and, if there is one, a bank of trajectories.
 
-    Get one with `Memory.load`, or put one together from a `LatentFront` to choose its prompts or its cache. Not for
-    several threads at once.
+    Get one with `Memory.load`, or build one from a `LatentFront` to choose its prompts or its cache. A memory must not
+    be used by several threads at once.
     """
 
     def __init__(
@@ -91,15 +91,15 @@ class Memory:
         prompts: str | Path | None = None,
         outcomes: Collection[Outcome] | None = None,
     ) -> Self:
-        """`policy` and `embedder` are folders, hub ids, or objects that are loaded already. So is `encoder`, for a
-        memory whose evidence is encoded by another model than the policy.
+        """`policy` and `embedder` are folders, hub ids, or objects that are loaded already. `encoder` is given in the
+        same way if another model than the policy encodes the evidence.
 
-        By default exactly those parts of the memory act that were trained, according to its card. `prompts` is a folder
-        with the wording that the memory was trained with, if it is not ours: it holds `agent` and `evidence`, like
-        `focusmem/agent/prompts` and `focusmem/evidence/prompts`. `outcomes` restricts the bank to trajectories that
-        ended so; the paper searches `("success",)` alone.
+        By default exactly the trained parts of the memory act, according to its card. `prompts` is a folder with the
+        wording that the memory was trained with, if it is not ours: it holds `agent` and `evidence`, like
+        `focusmem/agent/prompts` and `focusmem/evidence/prompts`. `outcomes` restricts the search to trajectories with
+        these outcomes; the paper searches `("success",)` only.
         """
-        stored = Checkpoint.open(Path(checkpoint))  # first what fails fast
+        stored = Checkpoint.open(Path(checkpoint))  # what fails fast is checked first
         opened = None if bank is None else open_bank(bank)
         if isinstance(embedder, str | Path):
             embedder = QwenEmbedder.load(embedder, device=device)
@@ -113,8 +113,8 @@ class Memory:
     def begin(self, task: str | Task, *, task_id: str | None = None, is_guarded: bool = True) -> "EpisodeMemory":
         """Starts an episode of a task: its instruction, or a record that says more.
 
-        With `is_guarded`, trajectories of the same task, instance or template are not remembered, as fair comparisons
-        need it. An agent in daily use may want them.
+        With `is_guarded`, memory leaves out trajectories of the same task, instance or template. Fair comparisons need
+        this; an agent in daily use may want these trajectories.
         """
         if isinstance(task, str):
             name = task_id or f"unnamed-{sha256_hex(task.encode(errors='replace'))[:16]}"
@@ -133,7 +133,9 @@ class Memory:
         *,
         seeds: Sequence[int] | None = None,
     ) -> list[str]:
-        """The policy's reply to each prompt with its memory in front; several episodes are faster together."""
+        """The policy's reply to each prompt with its memory in front. One call for several episodes is faster than one
+        call for each.
+        """
         asked = [prefix.fronted for prefix in prefixes]
         return [completion.text for completion in self.policy.reply(asked, seeds=seeds, generation=generation)]
 
@@ -143,19 +145,19 @@ class Prefix:
     """What memory puts in front of one decision's prompt, and why.
 
     If you serve the policy yourself: put `embeddings_PD` before the very first token of the prompt, in place of token
-    embeddings, at the text positions 0 to P - 1 on all three axes, and shift the positions of everything behind by P.
-    Memory tokens carry no DeepStack features. With P = 0 the prompt stays as it is.
+    embeddings, at the text positions 0 to P - 1 on all three axes, and shift the positions of everything after them by
+    P. Memory tokens carry no DeepStack features. With P = 0 the prompt stays as it is.
     """
 
     memory: Memory = field(repr=False)
     fronted: Fronted = field(repr=False)
-    """The prompt with memory in front, as our own policy is asked."""
+    """The prompt with memory in front, as our own policy receives it."""
     removed: Removal | None
     """What the leakage guard left out; None if no bank was searched."""
 
     @property
     def prompt(self) -> Prompt:
-        """The decision for which memory was read and gated. Ask the policy with the same prompt."""
+        """The prompt for which memory was read and gated. Give the policy this same prompt."""
         return self.fronted.prompt
 
     @property
@@ -197,9 +199,8 @@ class EpisodeMemory:
     def prefix(self, screenshot: Picture, *, prompt: Prompt | None = None) -> Prefix:
         """Memory for the decision that is due on this screen.
 
-        What is shown, and what is trusted, depends on the prompt: pass your own if you ask the policy with another
-        prompt than ours. It should show as many of the latest events as `MemoryUse.num_recent` says, because memory
-        holds only the older ones.
+        Readout and gate depend on the prompt: pass `prompt` if the policy gets another prompt than ours. It should show
+        as many of the latest events as `MemoryUse.num_recent` says, because memory holds only the older ones.
         """
         seen = Observation(as_screenshot(screenshot), "", "", ())
         decision = Decision(self.task, self._name, seen, self.steps, self.screenshots, self._is_guarded)
@@ -210,7 +211,7 @@ class EpisodeMemory:
     def observe(
         self, screenshot: Picture, action: AnyAction | Mapping[str, Any] | str, *, error: str | None = None
     ) -> Step:
-        """Keeps what was on the screen and what was then done; `error` is a sentence about what did not work.
+        """Records a screen and the action that followed; `error` is a sentence that says what went wrong.
 
         An action is one of our records, the same as a dictionary, or text: a policy's reply with the JSON in it, or
         plain words, for agents with other actions than ours. The memory was trained on ours.
@@ -234,7 +235,7 @@ class EpisodeMemory:
     ) -> StoredTrajectory:
         """All that was observed, as a bank takes it: `bank.add([episode.trajectory("run-17")], embedder)`.
 
-        `closing` is what the last action led to, which judges look at.
+        `closing` is the screen after the last action; judges look at it.
         """
         if not self.steps:
             raise ConfigError("Nothing has been observed in this episode, so there is no trajectory to keep.")
@@ -259,7 +260,7 @@ def as_screenshot(picture: Picture) -> Screenshot:
 
 
 def trained_use(stored: Checkpoint) -> MemoryUse:
-    """Lets exactly those parts act that were trained."""
+    """The settings under which exactly the trained parts of a memory act."""
     parts = stored.acting_parts()
     return MemoryUse(is_dynamic=parts.is_dynamic, is_gated=parts.is_gated)
 

@@ -24,9 +24,9 @@ _MomentKey = tuple[Moment, tuple[str, ...]]
 
 
 class BankRetriever:
-    """Equal moments are embedded once, and a trajectory that is found again and again is read once.
+    """Embeds equal moments once and reads each trajectory once, however often it is found.
 
-    Several threads may use it at once: those of several runs, or one that was abandoned and still works.
+    Thread-safe: several runs may share a retriever, and an abandoned thread may still be using it.
     """
 
     def __init__(
@@ -37,8 +37,8 @@ class BankRetriever:
         outcomes: Collection[str] | None = None,
         shows_site: bool = True,
     ) -> None:
-        """`outcomes` restricts the search to trajectories that ended so. With `shows_site` off, the embedder is not
-        given the site's name and has to recognise the site by its looks.
+        """`outcomes` restricts the search to trajectories with these outcomes. With `shows_site` off, the embedder is
+        not given the site's name and has to recognise the site by its looks.
         """
         bank.check_embedder(embedder.identity)
         self.bank, self.embedder = bank, embedder
@@ -46,7 +46,7 @@ class BankRetriever:
         self._vectors: OrderedDict[_MomentKey, Vectors] = OrderedDict()
         self._loaded: OrderedDict[str, StoredTrajectory] = OrderedDict()
         self._lock = threading.Lock()
-        """Held while what is kept is read or changed, never while something is embedded or loaded."""
+        """Guards the kept vectors and trajectories. It is not held while something is embedded or loaded."""
 
     @property
     def identity(self) -> str:
@@ -93,7 +93,7 @@ class BankRetriever:
 
 
 def _keep(kept: OrderedDict[KeyT, ValueT], key: KeyT, value: ValueT, limit: int) -> None:
-    """As the latest of at most so many entries."""
+    """Adds an entry as the latest, and drops the oldest one beyond `limit`."""
     kept[key] = value
     kept.move_to_end(key)
     if len(kept) > limit:

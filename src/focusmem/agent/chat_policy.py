@@ -18,14 +18,14 @@ KEY_VARIABLE: Final = "FOCUSMEM_POLICY_KEY"
 
 
 class ChatPolicy:
-    """Prompts of one batch are asked at the same time. One that fails does not fail the others."""
+    """Sends all prompts of a batch at the same time. A request that fails does not affect the others."""
 
     def __init__(self, client: ChatClient) -> None:
         self.client = client
 
     @classmethod
     def connect(cls, address: str, generation: "GenerationConfig") -> Self:
-        """`address` is a URL up to the version, with the model's name behind `#`."""
+        """`address` is the endpoint's URL up to the API version, then `#` and the model's name."""
         config = ChatConfig.of(
             address,
             key_variable=KEY_VARIABLE,
@@ -49,10 +49,10 @@ class ChatPolicy:
             return list(threads.map(self._ask, asked, seeds or [None] * len(asked)))
 
     def num_tokens(self, turns: Prompt) -> None:
-        """An endpoint counts tokens only when it is asked for a reply."""
+        """Always None: an endpoint counts tokens only when it generates a reply."""
 
     def forget(self, episode_id: str) -> None:
-        """Keeps nothing."""
+        """Nothing to free: this policy keeps nothing between replies."""
 
     def _ask(self, asked: Fronted, seed: int | None) -> Completion:
         try:

@@ -1,4 +1,4 @@
-"""A decision: one question to the mind, made of an episode so far and what is on its screen now."""
+"""A decision: one question to the mind, made of the episode so far and the current screen."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ class Decision:
     episode_id: str
     """Equal for all decisions of one episode, and different for any other episode of the same run."""
     seen: Observation
-    """What is on the screen now."""
+    """The current observation."""
     steps: Sequence[Step] = ()
-    """What the episode did so far."""
+    """The steps of the episode so far."""
     screenshots: Mapping[str, Screenshot] = field(default_factory=dict)
     """The screenshots of these steps, by digest."""
     is_guarded: bool = True

@@ -1,4 +1,4 @@
-"""An episode under way: everything that was seen, said and done so far, whatever ends it."""
+"""A running episode: everything that was seen, said and done so far. It stays readable however the episode ends."""
 
 import re
 from dataclasses import dataclass, field
@@ -23,9 +23,9 @@ class LiveEpisode:
     notes: list[StepNotes] = field(default_factory=list)
     """One for each step."""
     closing: Closing | None = None
-    """What the last action led to."""
+    """The observation after the last action."""
     error: str | None = None
-    """What the world did wrong, if anything."""
+    """The error of the world that ended the episode, if there was one."""
     is_blocked: bool = False
     """Whether a site refused the agent."""
 
@@ -40,7 +40,7 @@ class LiveEpisode:
 
     @property
     def answer(self) -> str | None:
-        """What the policy stopped with."""
+        """The answer in the policy's `stop` action; None if it has not stopped."""
         last = self.steps[-1].action if self.steps else None
         return last.arguments.answer if last is not None and last.name == "stop" else None
 
@@ -49,7 +49,7 @@ class LiveEpisode:
         return sum(sum(notes.seconds.values()) for notes in self.notes)
 
     def decision(self, seen: Observation) -> Decision:
-        """What the mind is asked when this is on the screen."""
+        """The question to the mind about this observation."""
         return Decision(self.task, self.episode_id, seen, self.steps, self.screenshots)
 
     def add(self, step: Step, screenshot: Screenshot, notes: StepNotes) -> None:
@@ -64,7 +64,9 @@ class LiveEpisode:
 
 
 def storable_text(text: str) -> str:
-    """Text of a policy or a page in a form that a record can hold. It may contain anything and must not end a run."""
+    """Text of a policy or a page in a form that a record can hold. Such text may contain any character, and none of
+    them may end a run.
+    """
     return _NOT_STORABLE.sub("\ufffd", text)[:MAX_TEXT_LENGTH]
 
 

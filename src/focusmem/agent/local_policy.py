@@ -14,7 +14,7 @@ from focusmem.schemas import Prompt
 
 
 class LocalPolicy:
-    """Turns that stand before the prompts of an episode are read once and kept while they stay the same."""
+    """Reads the turns before an episode's prompts once, and keeps the result as long as these turns stay the same."""
 
     def __init__(self, backbone: Backbone, generation: GenerationConfig | None = None) -> None:
         self.backbone = backbone

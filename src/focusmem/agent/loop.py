@@ -31,7 +31,7 @@ async def run_episode(episode: LiveEpisode, browser: Browser, ask: Ask) -> None:
 
 
 async def _close(episode: LiveEpisode, browser: Browser) -> None:
-    """One look at what the last action led to. A world that breaks only now does not undo a finished episode."""
+    """Observes the page after the last action. If the world breaks during this, the episode's result stays."""
     try:
         seen = await browser.observe()
     except WorldError as error:

@@ -16,14 +16,16 @@ class Reply:
     notes: StepNotes = field(default_factory=StepNotes)
     """What memory offered and what the reply cost, as far as the mind knows."""
     error: WorldError | None = None
-    """Why there is no reply to this decision; it ends the episode that asked and no other."""
+    """Why there is no reply to this decision; it ends only the episode that asked."""
 
 
 class Mind(Protocol):
     """A mind that cannot answer raises: a WorldError ends all episodes that asked, any other error ends the run."""
 
     def ask(self, decisions: Sequence[Decision]) -> list[Reply]:
-        """One reply for each decision, in order. Called from a thread that is not the browsers'."""
+        """One reply for each decision, in order. Never called from the browsers' thread."""
 
     def forget(self, episode_id: str) -> None:
-        """The episode is over: free what was kept for it. Called from any thread, also while the mind answers."""
+        """Frees everything that is kept for an episode. Called when the episode has ended, from any thread, also while
+        the mind answers.
+        """

@@ -1,4 +1,4 @@
-"""The seam: whatever answers a prompt that has memory in front of it."""
+"""The seam: a policy answers prompts that have memory in front of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from focusmem.schemas import Prompt
 
 @dataclass(frozen=True)
 class Completion:
-    """What a policy made of one prompt."""
+    """A policy's reply to one prompt, or the error in its place."""
 
     text: str = ""
     """Its reply."""
@@ -29,14 +29,14 @@ class Policy(Protocol):
         """Names the weights, or the model and its server."""
 
     def reply(self, asked: Sequence[Fronted], *, seeds: Sequence[int] | None = None) -> list[Completion]:
-        """One completion for each prompt, in order, when all work on them is done.
+        """One completion for each prompt, in order. Returns after all work has finished, also on a GPU.
 
-        Sampling needs a seed for each prompt; equal seeds give equal replies. A policy that can take no prompt with
-        this kind of memory raises ConfigError.
+        Sampling needs a seed for each prompt; equal seeds give equal replies. A policy that cannot take this kind of
+        memory raises ConfigError.
         """
 
     def num_tokens(self, turns: Prompt) -> int | None:
         """How many tokens complete turns take; None if the policy cannot tell."""
 
     def forget(self, episode_id: str) -> None:
-        """The episode is over: free what was kept for it."""
+        """Frees everything that is kept for an episode. Called when the episode has ended."""

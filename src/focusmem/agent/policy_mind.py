@@ -24,7 +24,7 @@ class Prepared:
     searches: list[Search]
     fronted: list[Fronted]
     seconds: dict[str, float] = field(default_factory=dict)
-    """Time by part, for all decisions together."""
+    """Seconds by part, for all decisions together."""
 
 
 class PolicyMind:
@@ -41,12 +41,12 @@ class PolicyMind:
         seed: int = 0,
     ) -> None:
         """Without a retriever nothing is found, and memory is the episode's own history. With `history`, events that
-        have left the prompt are shown raw before it. `seed` matters to a policy that samples.
+        have left the prompt are shown raw before it. `seed` is used only by a policy that samples.
         """
         self.policy, self.front, self.retriever, self.seed = policy, front, retriever, seed
         self.prompt = prompt or PromptBuilder()
         self._history = history
-        # Two runs of one task call their episodes the same, but a shared policy must tell them apart.
+        # Two runs of one task give their episodes the same ids, but a shared policy must distinguish them.
         self._name = uuid4().hex
         self._under_way: set[str] = set()
 
@@ -58,12 +58,14 @@ class PolicyMind:
         try:
             return self._answer(decisions)
         finally:
-            # Episodes may have given up and been forgotten meanwhile; what was kept for them since then is freed now.
+            # Some episodes may have ended while the policy answered; everything kept for them since then is freed now.
             for episode_id in under_way - self._under_way:
                 self._free(episode_id)
 
     def prepare(self, decisions: Sequence[Decision], prompts: Sequence[Prompt] | None = None) -> Prepared:
-        """Everything but the reply; `prompts` replaces the agent's own prompts."""
+        """Builds the prompts, searches and places memory, but asks for no reply. `prompts` replaces the agent's own
+        prompts.
+        """
         if prompts is None:
             prompts = [self.prompt_of(decision) for decision in decisions]
         seconds: dict[str, float] = {}
@@ -75,7 +77,7 @@ class PolicyMind:
         return Prepared(searches, fronted, seconds)
 
     def prompt_of(self, decision: Decision, events: Sequence[RecentEvent] | None = None) -> Prompt:
-        """What the agent asks; `events` replaces the episode's own, as far as the prompt shows them."""
+        """The agent's prompt for a decision. `events` replaces the latest events of the episode."""
         num_recent, num_steps = self.front.num_recent, len(decision.steps)
         if num_recent > NUM_RECENT:
             raise ConfigError(

@@ -29,7 +29,7 @@ _SLOTS: dict[str, set[str]] = {
 @dataclass(frozen=True)
 class RecentEvent:
     number: int
-    """Counted from one, from the start of the episode."""
+    """The step's number in the episode, from one."""
     screenshot: Screenshot
     action: str
     """The action as JSON, or the reply that could not be read as one."""

@@ -28,8 +28,8 @@ class SharedMind:
 
     A batch of questions goes to the mind when every attending episode waits, when `max_together` questions wait, or
     when the first question has waited `patience_s`, so that a slow page does not hold up the others. The mind answers
-    one batch at a time, in a thread of its own. When all askers of a batch have given up, its thread is abandoned and
-    the next batch gets a new thread.
+    one batch at a time, in its own thread. When all askers of a batch have given up, its thread is abandoned and the
+    next batch gets a new thread.
     """
 
     def __init__(self, mind: Mind, *, max_together: int = 16, patience_s: float = 1.0) -> None:
@@ -39,7 +39,7 @@ class SharedMind:
         self._num_attending = 0
         self._waiting: list[_Question] = []
         self._asked: list[_Question] = []
-        """What the mind is answering now."""
+        """The questions that the mind is answering."""
         self._alarm: asyncio.TimerHandle | None = None
         self._thread: _Thread | None = None
 

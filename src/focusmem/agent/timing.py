@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def timed(seconds: dict[str, float], part: str) -> Iterator[None]:
-    """Stores how long the block took, also if it raised."""
+    """Stores the seconds that the block took, also if it raises."""
     started = time.perf_counter()
     try:
         yield

@@ -1,5 +1,5 @@
 """In: trajectories, vectors of an embedder, and queries of a decision.
-Out: the most useful trajectories that do not give the task away, each with its score, and whole from disk.
+Out: the most useful trajectories that do not give the task away, with their scores; whole trajectories from disk.
 Knows nothing of how evidence is made from a hit, of the policy, or of what the agent does with it.
 """
 

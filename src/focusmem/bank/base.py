@@ -25,13 +25,14 @@ class SearchableBank(Protocol):
         *,
         outcomes: Collection[str] | None = None,
     ) -> Hits:
-        """The `top` nearest trajectories that share no key of the leakage guard with `query`; with None, of all.
+        """The `top` nearest trajectories that share no key of the leakage guard with `query`; with None the guard is
+        off.
 
-        `outcomes` restricts the search to trajectories that ended so; None allows every outcome.
+        `outcomes` restricts the search to trajectories with these outcomes; None allows all.
         """
 
     def load(self, trajectory_id: str) -> StoredTrajectory:
-        """The record now, screenshots when they are used."""
+        """Reads the record at once, and screenshots when they are used."""
 
     def sites(self) -> list[str]:
         """The sites of its trajectories, in alphabetical order."""
@@ -41,11 +42,11 @@ class SearchableBank(Protocol):
 
 
 class StoredBank(SearchableBank, Protocol):
-    """A bank in a folder: besides searching, what commands show of it and what an export of it needs."""
+    """A bank in a folder. It can be searched, and also listed and exported."""
 
     @property
     def name(self) -> str:
-        """Its folder, as messages call it."""
+        """The bank's folder, as messages show it."""
 
     @property
     def embedder(self) -> str:
@@ -56,7 +57,7 @@ class StoredBank(SearchableBank, Protocol):
         """Numbers per vector."""
 
     def blocks(self) -> Iterable[Block]:
-        """All entries with their vectors, some at a time, in the order of the store."""
+        """Yields all entries with their vectors, block by block, in the order of the store."""
 
     def without_vector(self) -> list[str]:
         """Trajectories that no search finds because they have no vector, by id."""

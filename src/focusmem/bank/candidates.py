@@ -25,7 +25,7 @@ class Candidates:
     outcomes_N: Codes
 
     def ended_so(self, outcomes: Collection[str]) -> Flags:
-        """Which of them ended in one of these outcomes."""
+        """A mask (N,): True for each trajectory with one of these outcomes."""
         is_wanted = np.zeros(len(OUTCOMES), dtype=np.bool_)
         for outcome in outcomes:
             if outcome not in _CODE_OF:

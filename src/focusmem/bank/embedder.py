@@ -1,8 +1,8 @@
 """The embedder turns trajectories and moments of decision into vectors that can be compared.
 
 `Embedder` is the seam. `QwenEmbedder` reads as Qwen3-VL-Embedding does: an instruction as the system's turn, pictures
-and then text as one user's turn, the opening of an answer; the vector is the last hidden state at the last token, at
-length one. torch is imported only once something is embedded, so that the seam stays light.
+and then text as one user's turn, the opening of an answer; the vector is the last hidden state at the last token,
+scaled to length one. torch is imported when something is first embedded, so that importing the seam is fast.
 """
 
 import bisect
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
 Vectors = npt.NDArray[np.float32]
 
 TextPart = Literal["instruction", "site", "actions"]
-"""What a text may be made of, in the order in which the config names them."""
+"""A part of an embedded text; the config lists the parts in order."""
 
 Chooser = Callable[[int, int], list[int]]
-"""Chooses places, given how many there are and how many are wanted."""
+"""Chooses indices, given the number of items and the number that is wanted."""
 
 _SLACK_TOKENS = 4
-_LAYOUT_VERSION = 1  # raised when the same trajectory would be read in another way
-_NOTHING = "NULL"  # what the published embedder reads where there is nothing
+_LAYOUT_VERSION = 1  # increased when the same trajectory would be read differently
+_NOTHING = "NULL"  # the published embedder reads this in place of a missing input
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """What a query is made from: the task, the present and earlier screenshots, and the actions so far."""
+    """The contents of a query: the task, the current and earlier screenshots, and the actions so far."""
 
     instruction: str = ""
     site: str = ""
     screenshots: tuple[Screenshot, ...] = ()
-    """In order; the present one is the last."""
+    """In order; the current one is the last."""
     actions: tuple[AnyAction, ...] = ()
     """In order; the latest is the last."""
 
@@ -82,46 +82,46 @@ class Embedder(Identified, Protocol):
 @checked_dataclass(frozen=True, kw_only=True)
 class EmbedderConfig:
     key_instruction: str = "Represent this record of a task that was carried out on a web site."
-    """What the embedder is told before it reads a trajectory. The paper does not say."""
+    """The instruction that precedes a trajectory. The paper does not give it."""
     query_instruction: str = "Find records of similar tasks on the same or a similar web site."
-    """What it is told before it reads a moment."""
+    """The instruction that precedes a moment."""
     key_parts: tuple[TextPart, ...] = ("instruction", "site")
-    """What the text of a trajectory is made of."""
+    """The parts of a trajectory's text."""
     query_parts: tuple[TextPart, ...] = ("instruction", "site")
-    """What the text of a moment is made of."""
+    """The parts of a moment's text."""
     max_key_frames: Annotated[int, Field(ge=0, strict=True)] | None = None
-    """At most so many screenshots of a trajectory, evenly chosen; None: as many as fit."""
+    """Maximum number of screenshots of a trajectory, evenly spaced; None takes as many as fit."""
     num_query_frames: Annotated[int, Field(ge=0, strict=True)] = 1
-    """The latest screenshots of a moment."""
+    """Number of latest screenshots of a moment."""
     max_length: Annotated[int, Field(ge=128, strict=True)] = 8_192
-    """Tokens of one input; frames are left out, and then text is cut, until it fits."""
+    """Maximum tokens of one input. If it is longer, screenshots are left out first, then text is cut."""
     max_batch_tokens: Annotated[int, Field(ge=1, strict=True)] = 16_384
-    """Inputs that run together hold at most so many tokens, padding included."""
+    """Maximum tokens of inputs that run together, padding included."""
     min_pixels: Annotated[int, Field(ge=1, strict=True)] = 4_096
     """Smaller screenshots are enlarged to this area, as the published embedder does."""
     max_pixels: Annotated[int, Field(ge=1, strict=True)] = 1_843_200
-    """Larger ones are shrunk to it."""
+    """Larger screenshots are shrunk to this area."""
 
 
 @dataclass
 class EmbedderCounts:
-    """What the embedder read so far."""
+    """Counts of what the embedder has read so far."""
 
     num_inputs: int = 0
     num_frames: int = 0
-    """Screenshots of the inputs."""
+    """Screenshots in all inputs."""
     num_frames_used: int = 0
     num_texts_cut: int = 0
 
 
 class QwenEmbedder:
-    """A Qwen3-VL checkpoint, trained for it or not, as an embedder."""
+    """A Qwen3-VL checkpoint as an embedder, whether or not it was trained to embed."""
 
     def __init__(
         self, backbone: "Backbone", config: EmbedderConfig | None = None, *, weights_name: str | None = None
     ) -> None:
-        """`weights_name` names weights that were computed from others: sums differ in their last digits
-        from machine to machine, and the same embedder should have the same identity on all of them.
+        """`weights_name` replaces the digest of the weights if they were computed from others: such sums differ in
+        their last digits between machines, and the embedder should have one identity on all of them.
         """
         from focusmem.model.backbone import Backbone
 
@@ -152,7 +152,7 @@ class QwenEmbedder:
 
     @cached_property
     def identity(self) -> str:
-        """Made of the weights and of the settings for trajectories. Settings for queries may change at any time."""
+        """Depends on the weights and on the settings for trajectories. Settings for queries may change at any time."""
         found = self.backbone.identity()
         names = ("key_instruction", "key_parts", "max_key_frames", "max_length")
         settings = {name: value for name, value in asdict(self.config).items() if name in names}
@@ -166,7 +166,7 @@ class QwenEmbedder:
     def embed_trajectories(self, items: Sequence[StoredTrajectory]) -> Vectors:
         return self._embed([self.key_prompt(item) for item in items])
 
-    # What is read
+    # Preparing inputs
 
     def key_prompt(self, item: StoredTrajectory) -> Prompt:
         steps = item.trajectory.steps
@@ -196,7 +196,7 @@ class QwenEmbedder:
     def _fit(
         self, instruction: str, text: str, sizes: Sequence[tuple[int, int]], most: int, choose: Chooser
     ) -> tuple[str, list[int]]:
-        """The text and the places of as many frames as fit together."""
+        """The text, and the indices of as many frames as fit beside it."""
         chat = self.backbone.chat
         costs = [rows * columns + 2 for rows, columns in (chat.token_grid(*size) for size in sizes)]
         reserved = min((costs[place] for place in choose(len(sizes), 1)), default=0) if most else 0
@@ -215,13 +215,13 @@ class QwenEmbedder:
         room = max(room, self.config.max_length // 2)  # if a frame alone is too large, the text has priority
         if self._length(instruction, text) <= room:
             return text
-        # By characters, not by tokens: a token may be a part of a character.
+        # Cut by characters, not by tokens: a token may be a part of a character.
         lengths = range(len(text))
         num = bisect.bisect_right(lengths, room, key=lambda num: self._length(instruction, text[:num]))
         return text[: max(0, num - 1)]
 
     def _length(self, instruction: str, text: str) -> int:
-        # Between frames the same text may split into a few more tokens.
+        # The same text may become a few more tokens when it stands between frames.
         return len(self.backbone.tokenise(_prompt(instruction, text, [])).ids) + _SLACK_TOKENS
 
     def _embed(self, prompts: Sequence[Prompt]) -> Vectors:
@@ -242,7 +242,7 @@ class QwenEmbedder:
 
 
 def evenly_chosen(total: int, num: int) -> list[int]:
-    """Evenly spaced places with the first and the last among them; a single one is the last."""
+    """Evenly spaced indices, the first and the last included; a single one is the last."""
     if num <= 1:
         return [total - 1] if num and total else []
     return [round(place * (total - 1) / (num - 1)) for place in range(num)]
@@ -274,7 +274,7 @@ def _text(parts: Sequence[TextPart], *, instruction: str, site: str, actions: Se
 
 
 def _groups(rows: Sequence["TokenRow"], max_tokens: int) -> Iterator[list[int]]:
-    """Places of rows that run together. They are of similar length, so that little is padding."""
+    """Groups of row indices that run together: rows of similar length, so that there is little padding."""
     waiting = sorted(range(len(rows)), key=lambda place: len(rows[place].ids))
     while waiting:
         num = max(1, max_tokens // len(rows[waiting[-1]].ids))

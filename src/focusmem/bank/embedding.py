@@ -20,7 +20,9 @@ ItemT = TypeVar("ItemT")
 
 
 def in_batches(items: Sequence[ItemT]) -> list[Sequence[ItemT]]:
-    """Groups that are read and written together. The screenshots of a group are in memory at the same time."""
+    """Splits items into groups that are read and written together. All screenshots of a group are in memory at the same
+    time.
+    """
     return [items[start : start + _BATCH_SIZE] for start in range(0, len(items), _BATCH_SIZE)]
 
 
@@ -60,7 +62,7 @@ def embed_each(
 
 
 def are_unit(vectors_ND: Vectors) -> npt.NDArray[np.bool_]:
-    """Which vectors have length one. A vector with a value that is not finite does not."""
+    """A mask: True for each vector of length one. A vector with a non-finite value counts as False."""
     with np.errstate(over="ignore", invalid="ignore"):
         found_N: npt.NDArray[np.bool_] = np.abs(np.linalg.norm(vectors_ND, axis=1) - 1) <= _UNIT_TOLERANCE
     return found_N

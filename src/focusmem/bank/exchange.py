@@ -30,7 +30,7 @@ def add_folders(
 ) -> Added:
     """Add stored trajectories, as `find_sources` finds them. What cannot be read or embedded is left out and reported.
 
-    With `outcomes`, trajectories that did not end so are skipped. Episodes without a step are skipped as well.
+    With `outcomes`, trajectories with other outcomes are skipped. Episodes without a step are skipped as well.
     """
     report = Added()
     for batch in in_batches(folders):
@@ -43,7 +43,7 @@ def add_folders(
     return report
 
 
-# Out
+# Export
 
 
 def export_bank(bank: StoredBank, out: Path, *, line: Progress | None = None) -> Exported:
@@ -81,7 +81,7 @@ def _only(wanted: set[str], blocks: Iterable[Block]) -> Iterator[Block]:
         yield [entry for entry in entries if entry.trajectory_id in wanted], vectors_ND[is_wanted]
 
 
-# In
+# Import
 
 
 def import_bank(path: Path, source: Path, embedder: Embedder | None = None, *, line: Progress | None = None) -> Added:
@@ -148,7 +148,7 @@ def _problem(items: Sequence[StoredTrajectory], name: str, vector_D: Vectors) ->
 
 def _needed(embedder: Embedder | None, why: str) -> Embedder:
     if embedder is None:
-        raise StorageError(f"{why}, so that they have to be made; give an embedder with --embedder FOLDER.")
+        raise StorageError(f"{why}, so vectors must be made; give an embedder with --embedder FOLDER.")
     return embedder
 
 

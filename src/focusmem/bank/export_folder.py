@@ -30,9 +30,9 @@ Block = tuple[Sequence[Entry], Vectors]
 
 class ExportManifest(Record):
     schema_version: Literal[1] = 1
-    """Raised when the meaning of a field or of a file changes."""
+    """Increased when the meaning of a field or of a file changes."""
     identity: NonEmptyText
-    """Of the embedder that made the vectors."""
+    """The identity of the embedder that made the vectors."""
     width: Annotated[int, Field(ge=1, le=MAX_WIDTH)]
     """Numbers per vector."""
 
@@ -78,7 +78,7 @@ class ExportFolder:
     # Writing
 
     def write(self, manifest: ExportManifest, num: int, blocks: Iterable[Block], catalogue: Sequence[str]) -> None:
-        """Everything but the trajectories. `num` is the number of entries in all blocks."""
+        """Writes everything except the trajectories. `num` is the number of entries in all blocks."""
         header = {"descr": "<f4", "fortran_order": False, "shape": (num, manifest.width)}
         lines: list[str] = []
         with (self.path / _VECTORS).open("xb") as file:

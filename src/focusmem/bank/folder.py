@@ -31,7 +31,7 @@ _LOCK_POLL_S = 0.01
 
 class Manifest(Record):
     schema_version: Literal[1] = 1
-    """Raised when the meaning of a field, or of a column of the table, changes."""
+    """Increased when the meaning of a field, or of a column of the table, changes."""
     embedder: NonEmptyText
     """The identity of the embedder that made the vectors."""
     width: Annotated[int, Field(ge=1, le=MAX_WIDTH)]
@@ -71,7 +71,7 @@ class BankFolder:
         write_whole(self.path / BANK_FILE, dump_record(manifest))
 
     def manifest_state(self) -> tuple[int, int, int]:
-        """Changes whenever the manifest is written."""
+        """A value that changes whenever the manifest is written."""
         try:
             found = (self.path / BANK_FILE).stat()
         except OSError as error:
@@ -83,13 +83,13 @@ class BankFolder:
         return manifest.vectors if _is_address(manifest.vectors) else str(self.path / manifest.vectors)
 
     def has_vectors_at(self, manifest: Manifest, given: str) -> bool:
-        """Whether a place that a user gives is the one where the vectors are."""
+        """Whether the vectors lie at the place that a user gives."""
         return given == manifest.vectors or given_place(given) == given_place(self.place_of_vectors(manifest))
 
     # Trajectories
 
     def trajectory(self, trajectory_id: str) -> Path:
-        """Its folder. Ids that cannot be a folder's name are refused."""
+        """The folder of a trajectory. Ids that cannot be a folder's name are refused."""
         if not is_safe_name(trajectory_id):
             raise RecordError(f"{trajectory_id!r} cannot be the id of a trajectory: it is not usable as a file name.")
         return self.path / _TRAJECTORIES / trajectory_id
@@ -104,7 +104,7 @@ class BankFolder:
         return found
 
     def trajectory_ids(self) -> list[str]:
-        """Sorted. Hidden folders are unfinished or being removed."""
+        """The ids of all trajectories, sorted. Hidden folders (unfinished or being removed) do not count."""
         try:
             return sorted(path.name for path in (self.path / _TRAJECTORIES).iterdir() if is_safe_name(path.name))
         except FileNotFoundError:
@@ -139,7 +139,9 @@ class BankFolder:
 
     @contextlib.contextmanager
     def locked(self, timeout_s: float = _LOCK_TIMEOUT_S) -> Iterator[None]:
-        """Lets one writer in at a time, of all processes that share the folder. The lock of a killed writer is free."""
+        """Allows one writer at a time among all processes that share the folder. The lock of a killed writer is
+        released.
+        """
         import filelock  # only writers need it
 
         try:

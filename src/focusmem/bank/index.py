@@ -1,4 +1,5 @@
-"""Finds the best rows for a query: exactly by every vector, or roughly by sketches and then by the best vectors.
+"""Finds the best rows for a query: exactly, by comparing all vectors, or approximately, by sketches and then the
+vectors of the best candidates.
 
 N rows, D width, W words of a sketch.
 """
@@ -29,7 +30,7 @@ class Index(Protocol):
 
 @dataclass(frozen=True)
 class ExactIndex:
-    """All vectors in memory; reading them once is the whole cost of a search."""
+    """Holds all vectors in memory. Reading them once is nearly the whole cost of a search."""
 
     vectors_ND: Vectors
     is_exact = True
@@ -43,7 +44,7 @@ class ExactIndex:
 
 @dataclass(frozen=True)
 class SketchIndex:
-    """Sketches in memory, vectors wherever `fetch` finds them.
+    """Holds sketches in memory and reads vectors with `fetch`.
 
     A few words of every sketch choose candidates, all words choose finalists among them, and the vectors rank those.
     """
@@ -89,7 +90,7 @@ class SketchIndex:
 
 
 def _highest(scores_N: Vectors, num: int) -> Rows:
-    """Rows of the `num` highest scores, in order; of equal ones the earlier row comes first."""
+    """Rows of the `num` highest scores, in order; of equal scores the earlier row comes first."""
     if not num:
         return np.empty(0, dtype=np.intp)
     limit = np.partition(scores_N, len(scores_N) - num)[len(scores_N) - num]
@@ -98,7 +99,7 @@ def _highest(scores_N: Vectors, num: int) -> Rows:
 
 
 def _lowest(differences_N: npt.NDArray[np.uint16], num: int) -> Rows:
-    """Rows of the `num` lowest differences, in no order. The limit is estimated from a sample."""
+    """Rows of the `num` lowest differences, unordered. The limit is estimated from a sample."""
     total = len(differences_N)
     if num >= total:
         return np.arange(total)

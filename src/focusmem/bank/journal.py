@@ -57,7 +57,7 @@ class Journal:
                 return Note(path, to_add=rows_from_bytes(path.read_bytes()))
             return Note(path, to_delete=tuple(filter(is_safe_name, json.loads(path.read_bytes()))))
         except (OSError, ValueError, TypeError) as error:
-            # Notes are written whole, so this one was damaged later. Its work can be asked for again.
+            # Notes are written whole, so this one was damaged later. Its work can be requested again.
             _log.warning("the note %s cannot be read and is dropped: %s", path, error)
             self.cross_out(path)
             return None

@@ -1,4 +1,4 @@
-"""The leakage guard keeps trajectories that could give a task away from being used for it.
+"""The leakage guard removes trajectories that could give a task away.
 
 Two tasks count as the same if they share one of three keys: the task identifier, the annotated instance, and the
 instruction with its particulars replaced by slots. The guard is used when training data are chosen, against bank and
@@ -27,12 +27,12 @@ _NO_KEY = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What is known of the current task. A field without a value removes nothing."""
+    """What is known about the current task. A field without a value removes nothing."""
 
     task_id: str | None = None
     instruction: str | None = None
     instance: str | None = None
-    """The concrete thing that the task is about."""
+    """The concrete object that the task is about."""
     template: str | None = None
     """The annotated wording with its slots; if there is none, it is made from the instruction."""
 
@@ -53,14 +53,14 @@ class Keys:
     task: int
     instance: int
     template: int
-    """The annotated one."""
+    """Of the annotated template."""
     wording: int
-    """Made from the instruction; it is compared if one of two tasks has no annotated template."""
+    """Of the template that is made from the instruction; compared if one of two tasks has no annotated template."""
 
 
 @dataclass(frozen=True)
 class KeyColumns:
-    """The keys of many tasks, a row each."""
+    """The keys of many tasks, one row per task."""
 
     task_N: Numbers
     instance_N: Numbers
@@ -73,7 +73,7 @@ class KeyColumns:
         return cls(*(np.array([getattr(one, name) for one in keys], dtype=np.int64) for name in names))
 
     def matches(self, keys: Keys) -> dict[LeakageKey, Flags]:
-        """For each key, which rows share it."""
+        """For each key, a mask of the rows that share it."""
         by_wording_N = _equal(self.wording_N, keys.wording)
         if keys.template != _NO_KEY:  # annotations are compared with annotations, wordings with wordings
             by_wording_N &= self.template_N == _NO_KEY
@@ -94,7 +94,7 @@ class Removal:
         matches: Mapping[LeakageKey, Flags],
         num_candidates: int | None = None,
     ) -> None:
-        """`matches` says for each key which of `names` share it. `num_candidates` is given if not all of them were
+        """`matches` says for each key which of `names` share it. `num_candidates` is given if some names were no
         candidates.
         """
         self._names = names
@@ -152,12 +152,12 @@ class LeakageGuard:
 
 
 def allowed(matches: Mapping[LeakageKey, Flags]) -> Flags:
-    """Which rows share no key."""
+    """A mask of the rows that share no key."""
     return ~_any_of(matches)
 
 
 def _matches_any(columns: KeyColumns, against: KeyColumns) -> dict[LeakageKey, Flags]:
-    """As `KeyColumns.matches`, for many tasks at once: the same rules as sets."""
+    """As `KeyColumns.matches`, but against many tasks at once."""
     is_annotated_N = columns.template_N != _NO_KEY
     others_annotated_M = against.template_N != _NO_KEY
     by_template_N = _among(columns.template_N, against.template_N)

@@ -38,7 +38,9 @@ class NumpyBank:
         name: str,
         catalogue: Sequence[str] = (),
     ) -> None:
-        """`embedder` is the identity of what made the vectors, a row for each entry; messages call the bank `name`."""
+        """`vectors_ND` has a row for each entry. `embedder` is the identity of the embedder that made them; messages
+        show `name`.
+        """
         self.embedder, self.width, self.name = embedder, vectors_ND.shape[1], name
         self.vectors_ND = vectors_ND
         self.guard = LeakageGuard(catalogue)
@@ -52,7 +54,7 @@ class NumpyBank:
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
-        """What `focusmem bank export` has written."""
+        """Opens a folder that `focusmem bank export` has written."""
         folder = ExportFolder(Path(path))
         manifest = folder.manifest()
         entries, stored_ND = folder.read(manifest)
@@ -86,9 +88,9 @@ class NumpyBank:
         *,
         outcomes: Collection[str] | None = None,
     ) -> Hits:
-        """The nearest trajectories that the leakage guard lets through; with `query` None, it lets all through.
+        """The nearest trajectories that the leakage guard lets through; with `query` None the guard is off.
 
-        `outcomes` restricts the search to trajectories that ended so.
+        `outcomes` restricts the search to trajectories with these outcomes.
         """
         check_top(top)
         query_D = np.asarray(vector_D, dtype=np.float32)

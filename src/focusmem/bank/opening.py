@@ -10,7 +10,7 @@ from focusmem.errors import StorageError
 
 
 def open_bank(path: Path | str) -> StoredBank:
-    """A bank that can be changed, for which a vector store must be installed, or an export, which needs none."""
+    """Returns a bank that can be changed, which needs an installed vector store, or an export, which needs none."""
     folder = Path(path)
     if BankFolder(folder).has_manifest():
         from focusmem.bank.store import Bank

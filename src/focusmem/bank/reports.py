@@ -63,7 +63,7 @@ class Exported:
 
 
 class Entry(Record):
-    """What a bank knows of a trajectory without opening its folder."""
+    """What a bank knows about a trajectory without opening its folder."""
 
     trajectory_id: Identifier
     task_id: NonEmptyText
@@ -91,13 +91,13 @@ class Entry(Record):
 
     @property
     def query(self) -> Query:
-        """What the leakage guard compares of it."""
+        """The fields that the leakage guard compares."""
         return Query(task_id=self.task_id, instruction=self.instruction, instance=self.instance, template=self.template)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """How much is in a bank, from where, and whose vectors it holds."""
+    """The size of a bank, the sources of its trajectories, and the embedder that made its vectors."""
 
     path: str
     embedder: str

@@ -30,13 +30,13 @@ class RetrievalConfig:
     max_exact_bytes: NonNegativeInt = 512 * 2**20
     """Up to this size, all vectors are held in memory and searched exactly. Larger banks are searched by sketches."""
     num_candidates: PositiveInt = 20_000
-    """How many rows of a large bank the first words of all sketches choose."""
+    """Number of rows of a large bank that the first words of all sketches select."""
     num_finalists: PositiveInt = 512
-    """How many of them whole sketches choose; the vectors of these are read from the table."""
+    """Number of these rows that the whole sketches select; only their vectors are read from the table."""
     num_threads: PositiveInt = 2
     """Threads for the scan of a large bank; numpy's own threads are not affected."""
     refresh_s: NonNegativeFloat = 0.0
-    """A search asks at most this often whether the bank has changed. On a local disk, asking takes a quarter of a
+    """Minimum time between two checks whether the bank has changed. On a local disk, a check takes a quarter of a
     millisecond.
     """
 
@@ -50,7 +50,7 @@ class Hits:
     hits: tuple[Hit, ...]
     """The best first."""
     removed: Removal
-    """What the leakage guard took out before anything was ranked."""
+    """The trajectories that the leakage guard removed before the ranking."""
     is_exact: bool
     """False where sketches chose the candidates."""
 
@@ -63,7 +63,7 @@ def search_index(
     top: int,
     outcomes: Collection[str] | None = None,
 ) -> Hits:
-    """The nearest candidates that ended in one of `outcomes` and share no key with the query; None allows all."""
+    """The nearest candidates that have one of `outcomes` and share no key with `query`. None allows all."""
     query_D = _unit(vector_D)
     none_N = np.zeros(len(candidates.ids_N), dtype=np.bool_)
     matches = dict.fromkeys(LEAKAGE_KEYS, none_N) if keys is None else candidates.keys.matches(keys)
@@ -156,5 +156,5 @@ def _unit(vector_D: npt.NDArray[np.floating[Any]]) -> Vectors:
     found = np.asarray(vector_D, dtype=np.float32)
     length = float(np.linalg.norm(found))
     if not np.isfinite(length) or length == 0:
-        raise ConfigError("The query vector is zero or not finite, so that it points nowhere.")
+        raise ConfigError("The query vector is zero or not finite, so it has no direction.")
     return found / np.float32(length)

@@ -1,8 +1,8 @@
 """Signs of a rotated vector, packed into 64-bit words: a coarse copy, 32 times smaller than float32.
 
 Two vectors differ in a share of signs that grows with the angle between them, so counting differing bits finds good
-candidates fast. The rotation spreads what a vector says evenly over all numbers; any run of words is then a sketch
-too. D width, P width padded to a power of two, W words.
+candidates fast. The rotation spreads a vector's information evenly over all signs, so any run of words is a sketch as
+well. D width, P width padded to a power of two, W words.
 """
 
 import hashlib
@@ -23,12 +23,12 @@ def num_words(width: int) -> int:
 
 
 def sketch(vectors_ND: Vectors) -> Words:
-    """Shape (N, W)."""
+    """The sketches of N vectors, shape (N, W)."""
     return np.packbits(_rotated(vectors_ND) > 0, axis=1, bitorder="little").view(np.uint64)
 
 
 def count_differences(words_NW: Words, query_W: Words) -> npt.NDArray[np.uint16]:
-    """For each row, how many bits are not the query's."""
+    """For each row, the number of bits that differ from the query's."""
     counts_NW = np.bitwise_count(words_NW ^ query_W)
     totals_N: npt.NDArray[np.uint16] = np.add.reduce(counts_NW, axis=1, dtype=np.uint16)
     return totals_N
@@ -48,7 +48,7 @@ def _rotated(vectors_ND: Vectors) -> Vectors:
 
 @cache
 def _rotation(size: int) -> tuple[Vectors, Vectors, Vectors]:
-    # From a hash, not from a random generator, whose stream may change with its library.
+    # The signs come from a hash, because the stream of a random generator may change with its library.
     bits_P = np.unpackbits(np.frombuffer(hashlib.shake_256(_SEED).digest(size // 8), dtype=np.uint8))
     exponent = size.bit_length() - 1
     signs_P = bits_P.astype(np.float32) * 2 - 1

@@ -16,7 +16,7 @@ from focusmem.bank.sketches import Vectors, Words
 from focusmem.bank.vectors import KEYS, ROW_ID, Block, VectorsError, VectorTable
 
 Body = Literal["vector", "sketch"]
-"""Which form of each vector is held: all of it, or its sketch."""
+"""Which form of each vector is held: the whole vector or its sketch."""
 
 _HELD = ("trajectory_id", "stamp", "guard", "outcome", *KEYS)
 _KEY_TEXTS = ("task_id", "instruction", "instance", "template")
@@ -32,7 +32,7 @@ class Growing:
         self._buffer = values if buffer is None else buffer
 
     def extended(self, more: npt.NDArray[Any]) -> "Growing":
-        """May be called once for each state, because the rows are written into the buffer behind it."""
+        """May be called once per state, because the new rows are written into the buffer after it."""
         num, total, buffer = len(self.values), len(self.values) + len(more), self._buffer
         if total > len(buffer):
             buffer = np.empty((total + total // 8 + 64, *self.values.shape[1:]), dtype=self.values.dtype)
@@ -114,7 +114,7 @@ def _only_seen(old: Snapshot, seen: Block) -> Snapshot:
 
 
 def _kept_first(kept: Snapshot, seen: Block, table: VectorTable) -> Block:
-    """The stamps that were read, in another order: first the rows that are held already, then the others."""
+    """Reorders the columns that were read: first the rows that are held already, then the others."""
     held = _places(seen["stamp"], kept.columns["stamp"].values, table)
     is_new = np.ones(len(seen["stamp"]), dtype=np.bool_)
     is_new[held] = False
@@ -128,7 +128,7 @@ def _held_form(guard: LeakageGuard, table: VectorTable, block: Block) -> Block:
     sketches_NW = block.pop("sketch", None)
     if sketches_NW is not None:
         first_NV, rest_NW = np.split(sketches_NW, [len(_FIRST_WORDS)], axis=1)
-        block.update(zip(_FIRST_WORDS, np.ascontiguousarray(first_NV.T), strict=False))  # a small width has fewer
+        block.update(zip(_FIRST_WORDS, np.ascontiguousarray(first_NV.T), strict=False))  # a small width has fewer words
         block["rest"] = np.ascontiguousarray(rest_NW)
     return block
 
@@ -153,7 +153,7 @@ def _with_keys_of(guard: LeakageGuard, table: VectorTable, block: Block) -> Bloc
 
 
 def _places(stamps: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64], table: VectorTable) -> npt.NDArray[np.intp]:
-    """Where each wanted stamp is among `stamps`."""
+    """The index of each wanted stamp in `stamps`."""
     order = np.argsort(stamps)
     places = order[np.minimum(np.searchsorted(stamps, wanted, sorter=order), len(order) - 1)] if len(order) else order
     if len(places) != len(wanted) or not np.array_equal(stamps[places], wanted):

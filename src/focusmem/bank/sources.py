@@ -26,7 +26,9 @@ def find_sources(path: Path) -> list[Path]:
 
 
 def load_source(folder: Path) -> StoredTrajectory | None:
-    """A trajectory; that of an episode has the outcome of its verdict. None for an episode without a step."""
+    """Loads a trajectory; the trajectory of an episode gets the outcome of its verdict. None for an episode without a
+    step.
+    """
     place = folder.parent
     if folder.name != TRAJECTORY_FOLDER or not (place / EPISODE_FILE).exists():
         return load_trajectory(folder)

@@ -80,7 +80,7 @@ class Bank:
             manifest = folder.manifest()
             _check_embedder(folder, manifest, embedder.identity)
             if vectors is not None and not folder.has_vectors_at(manifest, vectors):
-                raise StorageError(f"The vectors of the bank {path} lie at {manifest.vectors}; they are not moved.")
+                raise StorageError(f"The vectors of the bank {path} lie at {manifest.vectors} and cannot be moved.")
             if catalogue is not None:
                 folder.extend_catalogue(catalogue)
         return cls.open(path, config=config)
@@ -89,7 +89,7 @@ class Bank:
 
     @property
     def name(self) -> str:
-        """As messages call it."""
+        """The bank's name in messages."""
         return str(self.folder.path)
 
     @property
@@ -116,9 +116,9 @@ class Bank:
         *,
         outcomes: Collection[str] | None = None,
     ) -> Hits:
-        """The nearest trajectories that the leakage guard lets through; with `query` None, it lets all through.
+        """The nearest trajectories that the leakage guard lets through; with `query` None the guard is off.
 
-        `outcomes` restricts the search to trajectories that ended so.
+        `outcomes` restricts the search to trajectories with these outcomes.
         """
         check_top(top)
         self._check_manifest()
@@ -127,7 +127,7 @@ class Bank:
         return self._retriever.search(np.asarray(vector_D, dtype=np.float32), query, top, outcomes)
 
     def load(self, trajectory_id: str) -> StoredTrajectory:
-        """The record now, screenshots when they are used."""
+        """Reads the record at once, and screenshots when they are used."""
         return self.folder.load(trajectory_id)
 
     def sites(self) -> list[str]:
@@ -141,7 +141,7 @@ class Bank:
         return sorted(_entries(found), key=lambda entry: entry.trajectory_id)
 
     def blocks(self) -> Iterator[tuple[list[Entry], Vectors]]:
-        """All entries with their vectors, some at a time, in the order of the table."""
+        """Yields all entries with their vectors, block by block, in the order of the table."""
         self.vectors.newest_version()
         for block in self.vectors.scan([*_ENTRY_COLUMNS, "vector"]):
             yield _entries(block), block["vector"]
@@ -189,7 +189,7 @@ class Bank:
         return report + self.add_vectors(fresh, vectors_ND, embedder.identity) if fresh else report
 
     def add_vectors(self, items: Sequence[StoredTrajectory], vectors_ND: Vectors, embedder: str) -> Added:
-        """As `add`, with known vectors; `embedder` is the identity of what made them."""
+        """As `add`, with known vectors; `embedder` is the identity of the embedder that made them."""
         self.check_embedder(embedder)
         vectors_ND = _checked(vectors_ND, len(items), self.manifest.width)
         with self._writing():
@@ -199,7 +199,7 @@ class Bank:
         return report + Added(added=tuple(items[place].trajectory.trajectory_id for place in wanted))
 
     def _sort_out(self, items: Sequence[StoredTrajectory]) -> tuple[list[int], Added]:
-        """The places of the items that are sound and new, and a report on the others."""
+        """The indices of the items that are sound and new, and a report on the others."""
         self.vectors.newest_version()
         there = self.vectors.contents([item.trajectory.trajectory_id for item in items])
         lost = {name for name in there if not self.folder.trajectory(name).exists()}
@@ -246,13 +246,13 @@ class Bank:
                     self.folder.trajectory(item.trajectory.trajectory_id), item.trajectory, item.screenshots
                 )
             self.vectors.upsert(rows)
-        except UserError:  # usually a full disk: remove the files again; the note takes care of rows that got in
+        except UserError:  # usually a full disk: remove the files again; the note covers rows that were already written
             for item, was_made_here in zip(items, is_new, strict=True):
                 if was_made_here:
                     remove_folder(self.folder.trajectory(item.trajectory.trajectory_id))
             raise
         self.journal.cross_out(note)
-        with contextlib.suppress(StorageError):  # the rows are in; joining small files can wait
+        with contextlib.suppress(StorageError):  # the rows are written; joining small files can wait
             self.vectors.tidy()
 
     def make_rows(self, trajectories: Sequence[Trajectory], vectors_ND: Vectors) -> "pa.Table":
@@ -306,8 +306,8 @@ class Bank:
             self.journal.cross_out(note)
             return
         raise StorageError(
-            f"{str(error).removesuffix(UNTOUCHED).rstrip()} The deletion is begun and noted; what is left of it is "
-            "done the next time the bank is opened and can be written."
+            f"{str(error).removesuffix(UNTOUCHED).rstrip()} The deletion is noted but not finished; it will be "
+            "finished the next time the bank is opened and can be written."
         ) from error
 
     def _tell(self, on_delete: Callable[[StoredTrajectory], None], name: str) -> None:
@@ -399,7 +399,7 @@ def _make(folder: BankFolder, embedder: Identified, vectors: str | None) -> None
     if folder.trajectory_ids():
         raise StorageError(
             f"{folder.path} holds trajectories but no bank.json: it is a bank that has lost its manifest, or not a "
-            "bank. Choose a new folder and add them to it."
+            "bank. Choose a new folder and add the trajectories to it."
         )
     manifest = Manifest(embedder=embedder.identity, width=embedder.width)
     manifest = manifest if vectors is None else manifest.model_copy(update={"vectors": given_place(vectors)})

@@ -1,7 +1,7 @@
 """The bank's vectors on disk: a LanceDB table with a row per trajectory. The only file that knows LanceDB.
 
-Besides its vector, a row holds its sketch, the keys of the leakage guard, and what lists show, so that no folder but a
-hit's own is opened.
+Besides its vector, a row holds its sketch, the keys of the leakage guard, and the fields that lists show. A search
+therefore opens no folder except those of its hits.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ class VectorsError(StorageError):
 
 
 class VectorTable:
-    """`place` is a folder or an address that LanceDB opens; `label` is the bank, as messages call it."""
+    """`place` is a folder or an address that LanceDB opens; `label` is the bank's name in messages."""
 
     def __init__(self, place: str, name: str, label: str, table: Any) -> None:
         self.place, self.name, self.label = place, name, label
@@ -51,7 +51,7 @@ class VectorTable:
         with self._reading():
             self.width = int(table.schema.field("vector").type.list_size)
 
-    # Where a table comes from
+    # Opening
 
     @classmethod
     def open(cls, place: str, name: str, label: str) -> Self:
@@ -66,10 +66,12 @@ class VectorTable:
             table = _connect(place).create_table(name, schema=_schema(width), exist_ok=True)
         return cls(place, name, label, table)
 
-    # What is in it
+    # Contents
 
     def newest_version(self) -> int:
-        """Its number, which every change by any process raises. From now on this object shows that version."""
+        """The number of the newest version; every change by any process increases it. From now on this object shows
+        that version.
+        """
         with self._reading():
             self._table.checkout_latest()
             return int(self._table.version)
@@ -85,7 +87,7 @@ class VectorTable:
             return {name: _as_array(found.column(name).combine_chunks()) for name in columns}
 
     def scan(self, columns: Sequence[str], *, where: str | None = None) -> Iterator[Block]:
-        """As `read`, some rows at a time."""
+        """As `read`, but block by block."""
         with self._reading():
             batches = self._query(columns, where).to_batches()
         while True:
@@ -107,7 +109,7 @@ class VectorTable:
             return {name: _as_array(found.column(name).combine_chunks()) for name in columns}
 
     def contents(self, ids: Sequence[str] | None = None) -> dict[str, str]:
-        """The digest of each trajectory, by its id; of all of them, or of those named."""
+        """The digest of each trajectory, by its id: of all trajectories, or of the named ones."""
         if ids is not None and not ids:
             return {}
         found = self.read(["trajectory_id", "content"], where=None if ids is None else _among(ids))
@@ -198,7 +200,7 @@ def make_rows(
     import pyarrow
 
     num, width = vectors_ND.shape
-    # A new number for every writing of a row, so that readers fetch only rows they have not seen.
+    # A row gets a new number each time it is written, so that readers fetch only rows they have not seen.
     stamps = [secrets.randbits(63) for _ in range(num)]
     sketches_NW = sketch(vectors_ND)
     known: dict[str, Any] = {
@@ -221,7 +223,7 @@ def rows_to_bytes(rows: "pa.Table") -> bytes:
 
 
 def rows_from_bytes(data: bytes) -> "pa.Table":
-    """Raises ValueError if the bytes are not such rows."""
+    """The inverse of `rows_to_bytes`. Raises ValueError if the bytes hold no rows."""
     import pyarrow
 
     try:

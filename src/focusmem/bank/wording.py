@@ -1,9 +1,9 @@
-"""An instruction with its particulars replaced by slots, so that two askings of the same kind become equal.
+"""An instruction with its particulars replaced by slots, so that two requests of the same kind become equal.
 
-Case tells names from other words: a capital letter within a sentence makes a name, one that begins a sentence does
-unless the word is known to begin sentences. So it works best on ordinarily written English; a catalogue of names,
-which is matched in any case, helps where that is not enough. When in doubt a word becomes a slot: taking two kinds of
-tasks for one costs a trajectory, taking one kind for two would let an answer through.
+Capital letters mark names: a capitalised word within a sentence is a name; at the start of a sentence it is one unless
+the word is known to begin sentences. This works best on ordinarily written English. Where it is not enough, a catalogue
+of names helps, which is matched in upper and lower case. When in doubt, a word becomes a slot: merging two kinds of
+tasks only loses a trajectory, but splitting one kind into two would let an answer through.
 """
 
 import re
@@ -15,10 +15,10 @@ from focusmem.files import sha256_hex
 
 SLOT = "<slot>"
 RULES_VERSION = 3
-"""Raised when the same instruction would give another template."""
+"""Increased when the same instruction would give another template."""
 
-_MARK = "\ue000"  # a slot while the text is worked on: a private character, so that no text brings its own
-_MAX_LENGTH = 4_000  # of what is looked at; longer instructions are told apart by their beginning
+_MARK = "\ue000"  # a slot while the text is processed; private-use, so that no other text contains it
+_MAX_LENGTH = 4_000  # characters that are read; longer instructions are compared by their beginning
 
 _QUOTED = re.compile(
     "|".join(
@@ -35,17 +35,17 @@ _QUOTED = re.compile(
         ]
     )
 )
-# Also forums and people, as sites write them: r/books, #lamps, @anna.
+# Addresses, and forums and people as sites write them: r/books, #lamps, @anna.
 _ADDRESS = re.compile(r"(?:https?://|www\.)\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+|(?<![\w/])/?[fru]/\w+|[#@]\w+")
-# Digits with the Latin letters that stick to them (16GB, 3rd, WH-1000XM4), and what follows as 1,299.99 or 9:30 does;
-# of months only May is also another word.
+# Digits with attached Latin letters (16GB, 3rd, WH-1000XM4) and with further digits after a separator (1,299.99, 9:30).
+# "May" before a number is included, because it is the only month that is also another word.
 _NUMBER = re.compile(r"(?:\bMay\s+)?[A-Za-z]*\d[A-Za-z\d]*(?:[-.,:/]\d[A-Za-z\d]*)*")
 _CLOCK = re.compile(rf"{_MARK}\s*(?:[ap]\.?m|o['\u2019]clock)\b", re.IGNORECASE)
 _TOKEN = re.compile(rf"{_MARK}|[^\W_]+(?:['\u2019.&/+-][^\W_]+)*")
 _SENTENCE_END = re.compile(r"[.!?:;)\n\u2026]|\s[-\u2013\u2014]\s")
 _HOST = re.compile(r"(?:[\w-]+\.)+[a-z]{2,}", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"\{\{[^{}]*\}\}|\{[^{}]*\}|<[^<>]*>|\[[^\[\]]*\]")
-# Bank of America, Beauty and the Beast: one name, not two, and whether it has an article depends on the name.
+# "Bank of America" and "Beauty and the Beast" are one name each, not two. An article in front belongs to the name.
 _SLOT_RUN = re.compile(
     rf"(?:\b(?:the|an?) )?{_MARK}"
     rf"(?: (?:(?:of the|of|and the|and|de la|de|del|der|di|da|du|la|von|van der|van) )?{_MARK})*"
@@ -61,7 +61,7 @@ _WRITTEN_NUMBER = re.compile(
 )
 _ODD_PLURALS = {"people": "person", "children": "child"}
 
-# Words that begin a sentence without being names: they keep their meaning there, whatever their capital letter says.
+# Words that begin a sentence without being names: their capital letter there does not make them names.
 _OPENING_WORDS = frozenset(
     """
     a abandon abort about above accept access according account across activate adapt add address adjust advance after
@@ -139,14 +139,14 @@ _OPENING_WORDS = frozenset(
     write year years yes yesterday yet yield you youd youll youngest your youre yours yourself youve zoom
     """.split()
 )
-# Of these, what also begins names: New York, Under Armour, Will Smith, Mark Twain.
+# Those of these words that also begin names: New York, Under Armour, Will Smith, Mark Twain.
 _NAME_BEGINNINGS = frozenset("best grant mark may new top under will".split())
-# What has a capital letter wherever it stands.
+# Words that always have a capital letter without being names.
 _SPEAKER = frozenset("i id ill im ive".split())
 
 
 class Catalogue:
-    """Names that always become slots, whatever their case and punctuation: products, people, places of a site."""
+    """Names that always become slots, in any case and punctuation: products, people, places of a site."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         found = {tuple(_folded(word) for word in _words(name)) for name in names}
@@ -160,7 +160,9 @@ class Catalogue:
         return sha256_hex(repr(sorted(name for names in self._by_first.values() for name in names)).encode())
 
     def places(self, words: list[str]) -> set[int]:
-        """Which of these folded words belong to a name; of two that begin at one word, the longer counts."""
+        """The indices of the folded words that belong to a name. Of two names that begin at the same word, the longer
+        one counts.
+        """
         found: set[int] = set()
         place = 0
         while place < len(words):
@@ -180,7 +182,7 @@ def slot_template(instruction: str, catalogue: Catalogue = NO_NAMES) -> str:
     folded = [_folded(word) for word in _TOKEN.findall(text)]
     names = _names(text, folded) | catalogue.places(folded)
     words = [_MARK if place in names else word for place, word in enumerate(folded)]
-    # One ticket, two tickets.
+    # After a slot, singular and plural become equal: one ticket, two tickets.
     counted = [_singular(word) if before == _MARK else word for before, word in zip(["", *words], words, strict=False)]
     return _joined(counted) or _bare(text)
 
@@ -192,15 +194,15 @@ def plain_template(template: str) -> str:
 
 
 def fold(text: str) -> str:
-    """Folded words alone: case, accents, punctuation and spaces do not count."""
+    """Only the folded words of a text: case, accents, punctuation and spaces do not count."""
     text = _normalised(text)
     return " ".join(_folded(word) for word in _TOKEN.findall(text)) or _bare(text)
 
 
 def _names(text: str, folded: list[str]) -> set[int]:
-    """Which words are names by their capital letters, or addresses."""
+    """The indices of words that are names by their capital letters, or host names."""
     found: set[int] = set()
-    has_case = text != text.upper()  # text in capitals alone does not tell names from other words
+    has_case = text != text.upper()  # in text written all in capitals, they mark no names
     is_name_next, begins_next = False, True
     tokens = list(_TOKEN.finditer(text))
     for place in range(len(tokens) - 1, -1, -1):
@@ -220,7 +222,7 @@ def _names(text: str, folded: list[str]) -> set[int]:
 
 
 def _singular(word: str) -> str:
-    """Roughly: equal for one thing and for many is all that is asked of it."""
+    """A rough singular. It only has to be the same for the singular and the plural of a word."""
     if len(word) < 4 or word.endswith(("ss", "us", "is")):
         return word
     if word.endswith(("sses", "xes", "ches", "shes")):
@@ -253,11 +255,11 @@ def _folded(word: str) -> str:
 
 def _joined(words: list[str]) -> str:
     text = " ".join(words)
-    while (shorter := _SLOT_RUN.sub(_MARK, text)) != text:  # what is left may make a longer name
+    while (shorter := _SLOT_RUN.sub(_MARK, text)) != text:  # merged slots may join into a longer name
         text = shorter
     return text.replace(_MARK, SLOT)
 
 
 def _bare(text: str) -> str:
-    """What is left to compare where there is no word at all, as in a row of signs."""
+    """A key for text without any word, such as a row of symbols."""
     return " ".join(text.casefold().split())

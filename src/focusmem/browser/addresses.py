@@ -1,8 +1,8 @@
 """Which addresses may be opened: http and https, on the sites of an allow-list, written plainly.
 
-Browsers forgive much in an address (backslashes, line breaks, wide letters, numbers for hosts), and read some of it in
-another way than Python does. What two readers could read differently is refused, so that what is checked here is what
-is opened.
+Browsers accept malformed addresses (backslashes, line breaks, full-width letters, numbers as hosts) and read some of
+them differently from Python. An address that two parsers could read differently is refused, so that the browser opens
+exactly the address that was checked.
 """
 
 import re
@@ -22,7 +22,7 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?![0-9])")
 
 
 def check_allowed(allowed: Sequence[str]) -> tuple[str, ...]:
-    """The entries of an allow-list, once it is sure that each is a host, or a host and a port."""
+    """Returns the entries of an allow-list after checking that each is a host, or a host and a port."""
     for entry in allowed:
         if not isinstance(entry, str) or _ALLOWED.fullmatch(entry) is None:
             raise ConfigError(
@@ -33,18 +33,18 @@ def check_allowed(allowed: Sequence[str]) -> tuple[str, ...]:
 
 
 def full_address(text: str, current: str) -> str:
-    """What a policy means by an address: a path is one on the page's own site, all else is taken as written."""
+    """Resolves an address that a policy wrote: a path belongs to the page's own site, anything else stays as it is."""
     try:
         return urljoin(current, text) if text.startswith("/") else text
-    except ValueError:  # not an address at all; the check that follows says so
+    except ValueError:  # not an address; `check_address` reports this
         return text
 
 
 def check_address(url: str, allowed: Sequence[str]) -> str | None:
     """Why an address may not be opened, as a sentence for the policy; None when it may.
 
-    An entry of the allow-list stands for its host and, unless that is a number, all its subdomains: on the port it
-    names, or on the usual ones.
+    An entry of the allow-list allows its host and, unless the host is an IP address, all its subdomains: on the port
+    that the entry names, or on the default ports.
     """
     if url == "about:blank":
         return None
@@ -60,12 +60,12 @@ def check_address(url: str, allowed: Sequence[str]) -> str | None:
 
 
 def is_numeric(host: str) -> bool:
-    """Whether a host is an IP address; one in numbers has no subdomains."""
+    """Whether a host is an IP address, which has no subdomains."""
     return host.startswith("[") or host.rpartition(".")[2].isdigit()
 
 
 def _trick(url: str) -> str | None:
-    """What in the address could be read in two ways, as the end of a sentence."""
+    """What makes the address ambiguous, as the end of a sentence; None if nothing does."""
     if len(url) > MAX_LENGTH:
         return f"has {len(url)} characters, more than the {MAX_LENGTH} allowed"
     if not url.isprintable() or " " in url:
@@ -74,7 +74,7 @@ def _trick(url: str) -> str | None:
         return "contains a backslash"
     try:
         split = urlsplit(url)
-        if split.port == 0:  # asking for it is also what notices a port that is no number
+        if split.port == 0:  # reading `port` also raises ValueError for a port that is not a number
             return "names port zero"
     except ValueError:
         return "cannot be read"
@@ -82,7 +82,7 @@ def _trick(url: str) -> str | None:
 
 
 def _check_site(split: SplitResult, allowed: Sequence[str]) -> str | None:
-    # Not `split.hostname`, which drops the brackets and what follows a percent sign.
+    # `split.hostname` is not used, because it drops brackets and everything after a percent sign.
     host = split.netloc.lower().removesuffix(":" if split.port is None else f":{split.port}")
     if _HOST.fullmatch(host) is None:
         return "The address names no site, or names it in a way that is not accepted."

@@ -1,4 +1,4 @@
-"""The seam: what an agent needs of a browser, whatever draws the pages."""
+"""The seam: what an agent needs from a browser, independent of how pages are drawn."""
 
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -11,12 +11,12 @@ from focusmem.schemas.observation import Observation
 from focusmem.settings import checked_dataclass
 
 SCROLL_SHARE: Final = 0.75
-"""Of the view's height, so that a reader keeps a part of what was in view."""
+"""Share of the view's height that one scroll moves, so that a part of the previous view stays visible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Performed:
-    """What came of an action. One that could not be done is no exception: the policy is told why."""
+    """The result of an action. An action that could not be performed raises nothing: `error` tells the policy why."""
 
     click_point: tuple[int, int] | None = None
     """Where a description was found, in pixels of the view before the action."""
@@ -25,45 +25,49 @@ class Performed:
 
 
 class Browser(Protocol):
-    """One episode after the other, each begun by `open`. A dead browser and a passed limit raise WorldError."""
+    """Serves one episode after another; `open` begins each. A dead browser or an exceeded time limit
+    raises WorldError.
+    """
 
     async def open(self, url: str) -> None:
-        """Begin an episode at this address, with nothing left of an earlier one. BlockedError when the site refuses."""
+        """Begin an episode at this address, with no state of an earlier episode. Raises BlockedError if the site
+        refuses.
+        """
 
     async def observe(self) -> Observation:
-        """Look at what is in view."""
+        """Return the screenshot, the address and the controls in view."""
 
     async def perform(self, action: AnyAction) -> Performed:
-        """Do it, and wait until the page has taken notice."""
+        """Perform an action, and wait until the page has reacted."""
 
     async def close(self) -> None:
-        """Give everything back; allowed at any time, and more than once."""
+        """Release all resources. Allowed at any time and more than once."""
 
     async def abandon(self) -> None:
-        """The same for a browser that no longer obeys: its process ends as well, unless others use it too."""
+        """Close a browser that does not respond: its process is ended as well, unless other episodes use it."""
 
 
 @checked_dataclass(frozen=True, kw_only=True)
 class BrowserLimits:
-    """How much of a page is seen, and how long anything may take."""
+    """The size of the view, and time limits."""
 
     width: PositiveInt = 1280
-    """Of the view, and so of every screenshot, in pixels."""
+    """Width of the view and of every screenshot, in pixels."""
     height: PositiveInt = 720
     scroll_pixels: PositiveInt | None = None
     """How far one scroll goes; None takes a share of the height."""
     load_s: NonNegativeFloat = 5.0
-    """A page that has arrived may go on loading for so long before it is looked at as it is."""
+    """How long a page may go on loading after it has arrived; then it is observed as it is."""
     settle_s: NonNegativeFloat = 0.5
-    """Left to the page's own scripts after each action."""
+    """Time for the page's scripts after each action."""
     wait_s: NonNegativeFloat = 2.0
-    """What the action `wait` waits."""
+    """Duration of the action `wait`."""
     action_s: PositiveFloat = 30.0
-    """One action, one look, or opening the first page."""
+    """Limit of one action, of one observation, or of opening the first page."""
     step_s: PositiveFloat = 60.0
-    """A look and all that follows until the next look, without the time the policy takes to think."""
+    """Limit from one observation to the next, without the policy's time."""
     episode_s: PositiveFloat = 1800.0
-    """From `open` on, thinking included."""
+    """Limit from `open` on, the policy's time included."""
 
     def __post_init__(self) -> None:
         waits = self.load_s + self.settle_s + self.wait_s

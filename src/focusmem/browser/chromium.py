@@ -1,5 +1,5 @@
-"""Chromium as a `Browser`: descriptions are grounded by the page's own names or by a model, and every call is bounded
-in time.
+"""Chromium as a `Browser`. Elements are found by the page's own names or by a grounding model, and every call has a
+time limit.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from focusmem.schemas.observation import ControlInfo, Observation
 
 
 class ChromiumBrowser:
-    """Every `open` gets a fresh context: no cookie, no storage and no window outlives an episode."""
+    """Every `open` makes a new context, so no cookies, storage or windows remain after an episode."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class ChromiumBrowser:
         self._context: BrowserContext | None = None
         self._tab: Tab | None = None
         self._limit: asyncio.Timeout | None = None
-        """Of the call that is under way."""
+        """The time limit of the running call."""
         self._is_crashed = False
 
     @classmethod
@@ -53,7 +53,7 @@ class ChromiumBrowser:
         pool: ChromiumPool | None = None,
         grounder: Grounder | None = None,
     ) -> Self:
-        """A browser that may visit these sites. Without a pool it has a process of its own, started at once."""
+        """A browser that may visit these sites. Without a pool it starts its own process at once."""
         browser = cls(limits, allowed, pool or ChromiumPool(), grounder=grounder, owns_pool=pool is None)
         try:
             await browser._pool.process(browser._allowed)
@@ -99,7 +99,7 @@ class ChromiumBrowser:
             performed = await self._do(tab, action)
             if performed.error is None and not isinstance(action, Stop):
                 await tab.settle(self._limits.settle_s)
-        if tab.is_shut_out and not isinstance(action, Stop):  # an answer counts, whatever the page does meanwhile
+        if tab.is_shut_out and not isinstance(action, Stop):  # an answer counts even if the page fails meanwhile
             await self._leave()
             raise BlockedError(f"The site refused the agent after {action.name}: {tab.refusal}.")
         return Performed(performed.click_point, performed.error or tab.problem)
@@ -149,7 +149,7 @@ class ChromiumBrowser:
         return Performed(place, await tab.fill_focused(text))
 
     async def _field(self, tab: Tab, description: str | None) -> tuple[int, int] | str | None:
-        """Where to click before typing, or why there is no field; None where one has the focus already."""
+        """The point to click before typing, or why there is no field; None if a field already has the focus."""
         if description is not None:
             return await self._ground(tab, description, is_field=True)
         look = await tab.look()
@@ -183,7 +183,7 @@ class ChromiumBrowser:
 
     @asynccontextmanager
     async def _limited(self, what: str) -> AsyncIterator[None]:
-        """Whatever goes wrong in here ends the episode, and nothing of it is left running."""
+        """Runs a call under its time limit. Any failure inside ends the episode and closes its context."""
         seconds, passed = self._clock.left()
         try:
             with self._clock.running():
@@ -199,18 +199,20 @@ class ChromiumBrowser:
             if isinstance(error, PlaywrightError):
                 raise WorldError(f"{what} failed: {error.message.splitlines()[0]}") from error
             raise WorldError(f"{what} took too long: {passed}, has passed.") from error
-        except WorldError:  # a grounder that cannot go on; the browser itself is well
+        except WorldError:  # the grounder failed; the browser itself works
             await self._leave()
             raise
 
     def _on_crash(self) -> None:
-        """Nothing is answered any more, so that waiting for the limit would be in vain."""
+        """Ends the running call at once: a crashed page answers nothing, so waiting for the limit would be useless."""
         self._is_crashed = True
         if self._limit is not None and not self._limit.expired():
             self._limit.reschedule(0)
 
     async def _leave(self, *, is_stuck: bool = False) -> None:
-        """Give up the episode's context. A process that is stuck is killed, unless others use it and it still obeys."""
+        """Close the episode's context. A stuck process is killed, unless other episodes use it and it
+        still responds.
+        """
         process, context = self._process, self._context
         self._process = self._context = self._tab = None
         if process is None:

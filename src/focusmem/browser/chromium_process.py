@@ -1,8 +1,9 @@
-"""Chromium as a process: found, started with the right flags, shared between episodes, and killed when it has to be.
+"""The Chromium process: finds it, starts it with the right flags, shares it between episodes, and kills it if
+necessary.
 
-Sites outside the allow-list are cut off twice. A browser's own handler refuses requests and says why; the flag below
-makes the names of other sites unknown to the whole process, which also stops what a handler never sees: the further
-hops of a redirect, web sockets, requests of workers.
+Sites outside the allow-list are cut off twice. A browser's own handler refuses requests and says why. The flag below
+makes the names of other sites unknown to the whole process, which also stops requests that the handler never sees:
+later hops of a redirect, web sockets, requests of workers.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ SYSTEM_BROWSERS: Final = ("chromium-headless-shell", "chromium", "google-chrome"
 START_S: Final = 60.0
 CLOSE_S: Final = 5.0
 
-# How Playwright passes on what a browser said before it ended.
+# The form in which Playwright passes on a browser's output before it ended.
 _SAID: Final = re.compile(r"\[pid=\d+\]\[err\] (.*\S)")
 _EXIT: Final = re.compile(r"<process did exit: (.*)>")
 _REASON: Final = re.compile("error|fatal|sandbox", re.IGNORECASE)
@@ -42,7 +43,7 @@ _FLAGS: Final = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    # Letters on whole pixels, as FreeType draws them elsewhere: the laboratory's two views then agree on every glyph.
+    # Letters are placed on whole pixels, as FreeType does, so that the laboratory's two views agree on every glyph.
     "--font-render-hinting=full",
     "--disable-lcd-text",
     "--hide-scrollbars",
@@ -51,10 +52,10 @@ _FLAGS: Final = (
 
 
 class ChromiumProcess:
-    """One browser process, for one allow-list. Each episode has a context of its own in it."""
+    """One browser process for one allow-list. Each episode has its own context in it."""
 
     def __init__(self, browser: Browser, pid: int, folders: Sequence[Path], allowed: tuple[str, ...]) -> None:
-        """`folders` are what the process leaves behind when it is killed."""
+        """`folders` are the folders that remain if the process is killed."""
         self._browser, self._pid, self._folders = browser, pid, folders
         self._is_killed = False
         self.allowed = allowed
@@ -76,11 +77,11 @@ class ChromiumProcess:
         except PlaywrightError as error:
             raise UserError(_why_not_started(error)) from error
         finally:
-            # Nothing we do is written there, and whoever is ended by a signal could not remove it later.
+            # We write nothing there, and a process that is ended by a signal could not remove it later.
             shutil.rmtree(artifacts, ignore_errors=True)
         try:
             pid, folders = await _identity(browser)
-        except BaseException as error:  # also whoever no longer wants it leaves nothing behind
+        except BaseException as error:  # also on cancellation, so that no process remains
             with suppress(PlaywrightError, TimeoutError):
                 async with asyncio.timeout(CLOSE_S):
                     await browser.close()
@@ -100,18 +101,18 @@ class ChromiumProcess:
             accept_downloads=False,
             service_workers="block",
         )
-        # All waiting is bounded by whoever waits; a second clock would only give a second kind of error.
+        # Callers set the time limits; a second timer would only add a second kind of error.
         context.set_default_timeout(0)
         return context
 
     def kill(self) -> None:
-        """End the whole process group, now. What waits for an answer gets an error."""
+        """End the whole process group at once. Calls that wait for an answer get an error."""
         if not self.is_alive:
-            return  # its number may belong to another process by now
+            return  # its id may belong to another process by now
         self._is_killed = True
         with suppress(ProcessLookupError):
             group = os.getpgid(self._pid)
-            if group == os.getpgrp():  # never ourselves
+            if group == os.getpgrp():  # never our own group
                 os.kill(self._pid, signal.SIGKILL)
             else:
                 os.killpg(group, signal.SIGKILL)
@@ -124,15 +125,15 @@ class ChromiumProcess:
             log.warning("Chromium did not close (%s); it is killed.", error)
             self.kill()
         for folder in self._folders:
-            shutil.rmtree(folder, ignore_errors=True)  # most often the driver has removed it already
+            shutil.rmtree(folder, ignore_errors=True)  # usually the driver has already removed it
 
 
 class ChromiumPool:
-    """Processes that serve many episodes, started when they are needed: for each allow-list its own.
+    """Processes that serve many episodes. Each allow-list has its own processes, started when they are needed.
 
-    Episodes with the same list share a process, unless `max_users` says how many at most: with one, a process that dies
-    takes no other episode with it. One that died is replaced the next time. Belongs to the event loop in which it is
-    first used.
+    Episodes with the same list share a process; `max_users` limits how many. With a limit of one, a process that dies
+    ends only one episode. A dead process is replaced when the next one is needed. A pool belongs to the event loop in
+    which it is first used.
     """
 
     def __init__(self, *, max_users: int | None = None) -> None:
@@ -150,7 +151,7 @@ class ChromiumPool:
         await self.close()
 
     async def process(self, allowed: tuple[str, ...]) -> ChromiumProcess:
-        """A living process for this allow-list; those of other lists that nobody uses are closed."""
+        """A living process for this allow-list. Unused processes of other lists are closed."""
         async with self._lock:
             await self._clear_out(allowed)
             for process in self._processes:
@@ -173,7 +174,7 @@ class ChromiumPool:
                 self._processes.remove(process)
                 await process.close()
         if has_died and not self._processes:
-            await self._stop_driver()  # perhaps it was the driver that died, and took the browser with it
+            await self._stop_driver()  # the driver may have died and ended the browser
 
     async def _stop_driver(self) -> None:
         driver, self._driver = self._driver, None
@@ -186,7 +187,7 @@ class ChromiumPool:
 async def _start_driver() -> Playwright:
     try:
         return await async_playwright().start()
-    except Exception as error:  # Playwright has no name for it when its own process ends at once
+    except Exception as error:  # Playwright has no exception type for a driver that ends at once
         raise UserError(
             f"Playwright's driver did not start ({error}). `playwright --version` tells why; on a bare Debian it "
             "misses a library: apt-get install libatomic1"
@@ -194,17 +195,17 @@ async def _start_driver() -> Playwright:
 
 
 def find_browser() -> str | None:
-    """The first browser of the system, or None for the one Playwright may have downloaded."""
+    """The first browser that the system has; None selects the one that Playwright may have downloaded."""
     return next((path for path in map(shutil.which, SYSTEM_BROWSERS) if path), None)
 
 
 def host_rules(allowed: tuple[str, ...]) -> str:
-    """Only the allowed hosts have an address; the first rule that fits a host decides."""
+    """Chromium's host rules: only allowed hosts resolve. The first rule that matches a host decides."""
     rules = []
     for entry in allowed:
         host = entry.rpartition(":")[0] if ":" in entry.rpartition("]")[2] else entry
         if is_numeric(host) or host == "localhost":
-            # On this machine each port is another service, so that the port counts as well.
+            # On this machine each port is another service, so the port is part of the rule.
             usual = (f"{host}:80", f"{host}:443")
             rules += [f"MAP {place} {place}" for place in ((entry,) if host != entry else usual)]
         else:
@@ -213,13 +214,15 @@ def host_rules(allowed: tuple[str, ...]) -> str:
 
 
 async def _identity(browser: Browser) -> tuple[int, list[Path]]:
-    """Number and profile folder, from the browser itself: Playwright tells neither, and may have started a wrapper."""
+    """Process id and profile folders, from the browser itself: Playwright gives neither, and may have started a
+    wrapper.
+    """
     session = await browser.new_browser_cdp_session()
     found = await session.send("SystemInfo.getProcessInfo")
     pid = next(int(process["id"]) for process in found["processInfo"] if process["type"] == "browser")
     command = (await session.send("SystemInfo.getInfo"))["commandLine"]
     await session.detach()
-    # Only what Playwright itself makes, and only where it makes it: this is going to be removed.
+    # Only profile folders that Playwright itself makes, because they will be removed.
     place = Path(tempfile.gettempdir())
     profile = rf"--user-data-dir={re.escape(str(place))}/(playwright_chromiumdev_profile-[A-Za-z0-9_-]+)"
     return pid, [place / name for name in re.findall(profile, command)]
@@ -231,7 +234,7 @@ def _why_not_started(error: PlaywrightError) -> str:
             "There is no Chromium on this machine. Install one with: apt-get install chromium-headless-shell "
             "(or chromium), or: playwright install chromium-headless-shell"
         )
-    # The launch line is also there, with every flag; only what the browser itself said tells a reason.
+    # The message also holds the launch command with all flags; only the browser's own output gives a reason.
     said = list(dict.fromkeys(_SAID.findall(error.message)))
     reasons = [line for line in said if _REASON.search(line)] or said[-_NUM_REASONS:]
     if not reasons:

@@ -1,4 +1,4 @@
-"""How much time is left: for one call, for the step it belongs to, and for the episode."""
+"""The time that is left: for a call, for its step, and for the episode."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -8,7 +8,9 @@ from focusmem.browser.base import BrowserLimits
 
 
 class Clock:
-    """The episode's time runs on; a step's only while the browser is at work, so that a slow policy costs nothing."""
+    """The episode's time always runs. A step's time runs only while the browser works, so that a slow policy uses none
+    of it.
+    """
 
     def __init__(self, limits: BrowserLimits, now: Callable[[], float] = time.monotonic) -> None:
         self._limits, self._now = limits, now
@@ -30,7 +32,7 @@ class Clock:
             self._step_used_s += self._now() - start
 
     def left(self) -> tuple[float, str]:
-        """The seconds that the next call may take, and the limit that it would then pass."""
+        """The seconds that the next call may take, and the limit that applies."""
         limits = self._limits
         episode_used_s = self._now() - self._episode_start
         return min(

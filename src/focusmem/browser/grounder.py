@@ -13,8 +13,8 @@ Space = Literal["pixels", "per_mille"]
 """The unit of a point's numbers: pixels of the view, or thousandths of its width and height."""
 
 MARGIN: Final = 0.05
-"""A point may lie outside by this share of the view, because models overshoot edges. A point further out is an error;
-most likely its space is wrong (pixels taken for thousandths).
+"""A point may lie outside the view by this share, because models overshoot edges. A point further out is an error;
+usually its space is wrong (pixels taken for thousandths).
 """
 
 
@@ -40,7 +40,7 @@ class Point:
 
 
 class View(Protocol):
-    """What a grounder may look at. Each part is made only when it is asked for."""
+    """The information a grounder may use. Each part is computed only on request."""
 
     async def controls(self) -> Sequence[ControlInfo]:
         """The controls in view, according to the page."""

@@ -1,7 +1,7 @@
-"""Grounding without a model: from the policy's words to a control, by the names the page itself gives.
+"""Grounding without a model: compares the policy's description with the names that the page gives its controls.
 
-A wrong click costs more than an honest "not found", so likeness alone is not enough: words that are missing on both
-sides, or another number, rule a control out.
+A wrong click costs more than "not found", so similarity alone is not enough: a control is rejected unless one text
+contains the other, or both share most words and have no different numbers.
 """
 
 import re
@@ -19,7 +19,7 @@ MIN_OVERLAP: Final = 0.75
 """More than this share of the shorter text's words has to occur in the longer one."""
 
 _ARTICLES: Final = frozenset({"the", "a", "an"})
-# Words that say what kind of thing is meant, and not which.
+# Words that name the kind of a control and do not distinguish controls.
 _KIND_WORDS: Final[dict[str, ControlKind | None]] = {
     "link": "link",
     "button": "button",
@@ -38,11 +38,11 @@ _KIND_WORDS: Final[dict[str, ControlKind | None]] = {
 
 @dataclass(frozen=True)
 class Wording:
-    """A description or a name, without what does not tell controls apart."""
+    """A description or a name, without the words that do not distinguish controls."""
 
     words: tuple[str, ...]
     kind: ControlKind | None
-    """What the last word hints at, as in "search box"."""
+    """The kind that the last word suggests, as in "search box"."""
 
     @classmethod
     def of(cls, text: str) -> "Wording":
@@ -54,7 +54,7 @@ class Wording:
         return cls(tuple(words), kind)
 
     def holds(self, other: "Wording") -> bool:
-        """Whether the other one's words stand in this one, in a row."""
+        """Whether the words of `other` occur in this wording as a contiguous sequence."""
         length = len(other.words)
         starts = range(len(self.words) - length + 1)
         return length > 0 and any(self.words[start : start + length] == other.words for start in starts)
@@ -77,9 +77,10 @@ class NameGrounder:
 def find_control(
     description: str, controls: Sequence[ControlInfo], kinds: Collection[ControlKind] = ALL_KINDS
 ) -> ControlInfo | None:
-    """The control that is meant: the one with that name, or the one that shares most words with the description.
+    """The control that a description means: the one with exactly that name, otherwise the one that shares most words
+    with it.
 
-    Among equals, the kind the description hints at comes first, then whatever stands higher on the page.
+    Among equally good controls, the kind that the description suggests comes first, then the one higher on the page.
     """
     wanted = Wording.of(description)
     if not wanted.words:
@@ -97,7 +98,9 @@ def find_control(
 
 
 def _likeness(wanted: Wording, name: Wording) -> tuple[float, ...] | None:
-    """How alike, larger is better: the same; then words shared, in a row or not, and the share they make up."""
+    """A similarity, larger is better; None rejects the name. Compared in order: equality, number of shared words,
+    whether they are contiguous, their share of all words.
+    """
     if not name.words:
         return None
     if wanted.words == name.words:
@@ -114,7 +117,9 @@ def _likeness(wanted: Wording, name: Wording) -> tuple[float, ...] | None:
 def find_field(
     description: str | None, controls: Sequence[ControlInfo], *, has_focus: bool
 ) -> ControlInfo | str | None:
-    """Where to type: the field described, else the focused one (None), else the only one; or why there is none."""
+    """Where to type: the described field, otherwise the focused one (None), otherwise the only one; or why there is
+    none.
+    """
     fields = [control for control in controls if control.kind == "field"]
     if description is not None:
         return find_control(description, fields) or not_found(description, "No field")
@@ -128,5 +133,5 @@ def find_field(
 
 
 def not_found(description: str, what: str = "Nothing") -> str:
-    """What the policy is told when no control fits its words."""
+    """The message to the policy if no control matches its description."""
     return f"{what} in view is called {description[:80]!r}; use the words on the page, or scroll."

@@ -1,4 +1,4 @@
-"""The keys a policy can press: a closed list, so that nothing it writes reaches the browser unread."""
+"""The keys a policy can press: a closed list, so that none of its text reaches the browser unchecked."""
 
 from typing import Final
 
@@ -39,7 +39,7 @@ _NAMED: Final = {
 
 
 def read_key(text: str) -> str | None:
-    """The key or combination in the one spelling that is used further on, as `Control+a`; None when there is none."""
+    """The key or combination in its canonical spelling, such as `Control+a`; None if there is no such key."""
     *held, key = _parts(text.strip())
     modifiers = [_MODIFIERS.get(part.strip().lower()) for part in held]
     name = _key_name(key.strip(), modifiers)
@@ -60,7 +60,7 @@ def _parts(text: str) -> list[str]:
 
 def _key_name(key: str, modifiers: list[str | None]) -> str | None:
     if len(key) == 1 and key.isascii() and key.isprintable() and key != " ":
-        # The browser reads the letter as written: a capital would add Shift to a shortcut, a small one take it away.
+        # For the browser, an upper-case letter includes Shift and a lower-case letter excludes it.
         if "Shift" in modifiers:
             return key.upper()
         return key.lower() if modifiers else key

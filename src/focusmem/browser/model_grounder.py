@@ -1,7 +1,8 @@
-"""Grounding by a model that was trained for it, such as UGround: a screenshot and a description in, a point out.
+"""Grounding by a model that was trained for it, such as UGround: it gets a screenshot and a description and returns a
+point.
 
-The whole reply has to be one pair of numbers, relative to the screenshot that was sent. It is neither searched for
-something that looks like a point nor evaluated.
+The whole reply has to be one pair of numbers, relative to the screenshot that was sent. A reply with any other text is
+an error, and replies are never executed.
 """
 
 import asyncio
@@ -29,11 +30,11 @@ class ModelGrounder:
         self._templates = Templates(prompts or _OWN_PROMPTS, slots={"ground": {"description"}})
 
     async def find(self, description: str, view: View, *, is_field: bool = False) -> Point | str:
-        """Always a point: such a model never says that the element is absent. It does not use `is_field`."""
+        """Always returns a point: such models never report that an element is absent. `is_field` is ignored."""
         screenshot = await view.screenshot()
         reply = await self._ask(self._question(description, screenshot))
         point = parse_point(reply, self._space)
-        if 0 < point.x < 1 and 0 < point.y < 1:  # as pixels or thousandths it would always be the corner
+        if 0 < point.x < 1 and 0 < point.y < 1:  # shares of the picture; in the expected unit always the corner
             raise GroundingError(
                 f"The grounding model replied {reply[:200]!r}, shares of the picture where {self._space} were expected."
             )
@@ -44,22 +45,22 @@ class ModelGrounder:
         return point
 
     async def _ask(self, question: Prompt) -> str:
-        """In a thread, so that the browsers' event loop goes on."""
+        """Asks in a thread, so that the browsers' event loop is not blocked."""
         try:
             reply = await asyncio.to_thread(self._client.ask, question)
         except WorldError as error:
             raise GroundingError(str(error)) from error
-        if reply.is_cut_off:  # the start of an answer might still look like a whole one
+        if reply.is_cut_off:  # a truncated answer might look complete
             raise GroundingError(f"The grounding model's reply was cut off: {reply.text[:200]!r}.")
         return reply.text
 
     def _question(self, description: str, screenshot: Screenshot) -> Prompt:
-        """The picture first, as these models were trained."""
+        """The question, with the picture first, as in the training of these models."""
         return (Turn("user", (screenshot, self._templates.fill("ground", description=description))),)
 
 
 def parse_point(reply: str, space: Space) -> Point:
-    """The one pair that a reply consists of, such as `(512, 334)`; anything else is an error."""
+    """Reads a reply that is one pair of numbers, such as `(512, 334)`; any other reply is an error."""
     for form in _FORMS:
         found = form.fullmatch(reply.strip())
         if found:

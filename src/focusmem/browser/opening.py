@@ -1,4 +1,4 @@
-"""Browsers for many episodes, from one choice."""
+"""Opens browsers for many episodes, from one `BrowserChoice`."""
 
 import subprocess
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,7 +28,7 @@ _VERSION_S = 10.0
 class BrowserChoice:
     kind: BrowserKind = "chromium"
     grounder: Grounder | None = None
-    """What finds the point that a description means; None uses the names on the page."""
+    """Finds the point that a description means; None uses the names on the page."""
 
 
 def make_grounder(address: str | None) -> Grounder | None:
@@ -72,7 +72,7 @@ async def why_no_chromium() -> str | None:
 
 
 def chromium_version() -> str:
-    """What the browser says of itself, for the record of a run."""
+    """The browser's name and version, for the record of a run."""
     from focusmem.browser.chromium_process import find_browser
 
     path = find_browser()

@@ -1,4 +1,4 @@
-"""The parts of Playwright that we use, in one place, so that a machine without it gets one friendly line."""
+"""The parts of Playwright that we use, in one place, so that a machine without Playwright gets a one-line message."""
 
 from focusmem.errors import MissingPackageError
 

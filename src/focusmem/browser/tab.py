@@ -1,7 +1,7 @@
-"""One page in Chromium: what it shows, what is done to it, and when it has come to rest.
+"""One page in Chromium: its content, the actions on it, and the wait until it has settled.
 
-Playwright steers; a session of Chrome's own protocol beside it tells when a navigation begins and ends, which a click
-does not. Nothing here is bounded in time: whoever calls does that, and kills the process.
+Playwright performs the actions. A session of the Chrome DevTools protocol reports when a navigation begins and ends,
+because a click does not. Nothing here has a time limit: the caller sets it, and kills the process if necessary.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _FONTS_MS: Final = 1_000
 _FILL_MS: Final = 500
 _REFUSALS: Final = {403: "forbidden", 429: "too many requests"}
 _WITHIN_THE_PAGE: Final = ("sameDocument", "historySameDocument")
-# Long enough for the page to act on what was just done to it, when it does so at once.
+# Waits long enough for a page that reacts immediately to an action.
 _REACTION: Final = "() => new Promise((resolve) => setTimeout(resolve, 20))"
 _FOCUSED: Final = """() => {
     let element = document.activeElement;
@@ -46,7 +46,7 @@ _FOCUSED: Final = """() => {
     return element;
 }"""
 _WORLD: Final = "focusmem"
-# What stands in the middle of the view scrolls, or else the page: a long list in a window of its own comes first.
+# Scrolls the scrollable element in the middle of the view, such as a long list, or otherwise the page.
 _SCROLL: Final = """(pixels) => {
     let element = document.elementFromPoint(innerWidth / 2, innerHeight / 2);
     for (; element && element !== document.documentElement; element = element.parentElement) {
@@ -69,7 +69,7 @@ class Look:
 
 
 class Tab:
-    """Each thing done to it is framed by `begin` and `settle`; then `problem` says what went wrong with the page."""
+    """Call `begin` before and `settle` after each action; then `problem` says what went wrong with the page."""
 
     def __init__(
         self, page: Page, session: CDPSession, allowed: Sequence[str], load_s: float, on_crash: Callable[[], None]
@@ -79,9 +79,9 @@ class Tab:
         self.problem: str | None = None
         """A sentence for the policy."""
         self.refusal: str | None = None
-        """Why the site did not show the page that was last asked for, where it refused to."""
+        """Why the site refused to show the page that was last requested; None if it did not."""
         self.is_shut_out = False
-        """Whether that was about the agent itself, and not about this one page."""
+        """Whether the site refuses the agent, not only this page."""
         self._popup: str | None = None
         self._failure: str | None = None
         self._is_error_page = False
@@ -94,9 +94,9 @@ class Tab:
     async def open(
         cls, context: BrowserContext, allowed: Sequence[str], load_s: float, on_crash: Callable[[], None]
     ) -> "Tab":
-        """The context's first and only page. Its dialogs close by themselves: Playwright says no, or "leave".
+        """Opens the context's only page. Playwright dismisses its dialogs, and confirms leaving a page.
 
-        `on_crash` is called when the page's process has ended; from then on nothing that is done to it is answered.
+        `on_crash` is called when the page's process has ended; after that, no call is answered.
         """
         page = await context.new_page()
         session = await context.new_cdp_session(page)
@@ -113,10 +113,10 @@ class Tab:
         browser = self._page.context.browser
         return not self._page.is_closed() and browser is not None and browser.is_connected()
 
-    # What is done to the page.
+    # Actions on the page.
 
     def begin(self) -> None:
-        """Forget what the page did on its own account."""
+        """Forget problems, windows and failures that the page caused before this action."""
         self.problem = self._popup = self._failure = None
 
     async def goto(self, url: str) -> None:
@@ -134,7 +134,7 @@ class Tab:
         await self._page.mouse.click(x, y)
 
     async def fill_focused(self, text: str) -> str | None:
-        """Replace what stands in the focused field; returns why that was not possible."""
+        """Replace the text of the focused field; returns the reason if that was not possible."""
         try:
             element = (await self._page.evaluate_handle(_FOCUSED)).as_element()
             if element is None:
@@ -152,7 +152,7 @@ class Tab:
     async def press(self, key: str) -> None:
         await self._page.keyboard.press(key)
 
-    # What the page shows.
+    # Contents of the page.
 
     async def look(self) -> Look:
         while True:
@@ -162,7 +162,7 @@ class Tab:
             except PlaywrightError as error:
                 if not _is_about_navigation(error):
                     raise
-                await self._wait_until_loaded()  # the page went away under our eyes; look at the next one
+                await self._wait_until_loaded()  # the page was left while we looked; look at the next one
         controls = [control for control in map(_read_control, found["controls"]) if control is not None]
         controls.sort(key=lambda control: (control.top, control.left))
         return Look(str(found["title"]), bool(found["hasFocus"]), tuple(controls))
@@ -171,12 +171,12 @@ class Tab:
         return (await self.look()).controls
 
     async def screenshot(self) -> Screenshot:
-        # Not Playwright's own: it first waits for fonts, without end when one never comes.
+        # Playwright's own screenshot is not used, because it waits for fonts, endlessly if one never loads.
         reply = await self._session.send("Page.captureScreenshot", {"format": "png"})
         return Screenshot.from_png(base64.b64decode(reply["data"]))
 
     async def _evaluate(self, function: str, *arguments: object) -> Any:
-        """Run a function in a world beside the page's own scripts, which can neither see nor mislead it."""
+        """Run a function in an isolated world, where the page's scripts can neither see nor influence it."""
         world = {"frameId": self._main_frame, "worldName": _WORLD}
         context = await self._session.send("Page.createIsolatedWorld", world)
         call = {
@@ -191,13 +191,13 @@ class Tab:
             raise PlaywrightError(f"The page could not be read: {reply['exceptionDetails'].get('text')}")
         return reply["result"].get("value")
 
-    # Coming to rest.
+    # Waiting until the page has settled.
 
     async def settle(self, seconds: float = 0.0) -> None:
-        """Until what was just done has had its effect: navigation, a new window, a moment for the page's scripts."""
+        """Wait for the effects of the last action: navigation, a new window, and `seconds` for the page's scripts."""
         await self._react()
         if self._popup is not None:
-            await self.goto(self._popup)  # what was to be shown in a new window is shown in this one
+            await self.goto(self._popup)  # a page for a new window opens in this one
         await self._wait_until_loaded()
         await asyncio.sleep(seconds)
         if self._failure is not None:
@@ -208,7 +208,7 @@ class Tab:
             await self._wait_until_loaded()
 
     async def _react(self) -> None:
-        with suppress(PlaywrightError):  # when the page is already on its way out
+        with suppress(PlaywrightError):  # if the page is already being left
             await self._evaluate(_REACTION)
 
     async def _wait_until_loaded(self) -> None:
@@ -217,7 +217,7 @@ class Tab:
             async with asyncio.timeout(self._load_s):
                 await self._loaded.wait()
 
-    # What happens to the page.
+    # Events of the page.
 
     async def _watch(self, context: BrowserContext) -> None:
         self._page.on("crash", lambda page: self._on_crash())
@@ -238,7 +238,7 @@ class Tab:
     def _on_started(self, event: dict[str, Any]) -> None:
         if event["frameId"] == self._main_frame and event.get("navigationType") not in _WITHIN_THE_PAGE:
             self._loaded.clear()
-            if "navigationType" in event:  # and not only the loading that follows it
+            if "navigationType" in event:  # a navigation, not only the loading that follows it
                 self._arrived.clear()
 
     def _on_arrived(self, event: dict[str, Any]) -> None:
@@ -275,10 +275,12 @@ class Tab:
                 await route.continue_()
             else:
                 self._refuse(request, refusal)
-                await route.abort("aborted")  # other codes would show an error page in place of the page
+                await route.abort("aborted")  # with other codes, an error page would replace the page
 
     def _check_redirect(self, request: Request) -> None:
-        """Further hops do not come by `_check_request`; the process cannot reach them, here they are put on record."""
+        """`_check_request` does not see the later hops of a redirect. The process cannot reach them; this records the
+        refusal.
+        """
         if request.redirected_from is not None:
             refusal = check_address(request.url, self._allowed)
             if refusal is not None:
@@ -294,7 +296,7 @@ class Tab:
             self._failure = str(request.failure or "unknown reason").removeprefix("net::")
 
     def _note_refusal(self, response: Response) -> None:
-        """A page may be forbidden to everyone; too many requests, or a puzzle to be solved first, mean the agent."""
+        """Records why a site refused. Status 403 concerns the page; status 429 or a challenge concerns the agent."""
         if not _is_own_navigation(response.request, self._page):
             return
         is_challenge = response.headers.get("cf-mitigated") == "challenge"
@@ -311,7 +313,7 @@ async def _fill(element: ElementHandle, text: str) -> None:
 
 
 def _read_control(found: object) -> ControlInfo | None:
-    """The page may say anything; what does not make sense is not there."""
+    """A control as the page describes it; None if the description is invalid, because a page may report anything."""
     try:
         return ControlInfo.model_validate(found)
     except ValidationError:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 _LAB = "lab"
-"""The bank and the embedder that ship."""
+"""The name of the bank and the embedder that ship."""
 _GUARD = "Leakage guard"
 
 BankPath = Annotated[Path, typer.Argument(metavar="BANK", help="The bank's folder.")]
@@ -59,18 +59,19 @@ def add(
     device: Device = "cpu",
     settings: Settings = None,
     catalogue: Annotated[
-        Path | None, typer.Option(help="Names that the leakage guard makes slots of, one in a line; kept in the bank.")
+        Path | None,
+        typer.Option(help="A file of names, one per line, that the leakage guard treats as slots. The bank keeps it."),
     ] = None,
     vectors: Annotated[
         str | None,
-        typer.Option(help="For a new bank: where its vectors go, if not into it (a folder, or s3://...)."),
+        typer.Option(help="For a new bank: another place for its vectors (a folder, or s3://...)."),
     ] = None,
     json: AsJson = False,
 ) -> None:
     """focusmem bank add my-bank runs/my-run my-trajectories/ --embedder toy
 
-    Add the successful trajectories of runs and folders to a bank, which is made if there is none. Of a run, its
-    episodes are added, not what memory offered. Adding a trajectory again changes nothing.
+    Add the successful trajectories of runs and folders to a bank, which is made if there is none. From a run, its
+    episodes are added, but not the trajectories that memory offered. Adding a trajectory again changes nothing.
 
     A trajectory that cannot be read is left out and named; the exit code is then 1.
     """
@@ -91,7 +92,7 @@ def add(
 @app.command(name="list")
 def list_(
     bank: AnyBank,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many; default: all.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of trajectories; default: all.")] = None,
     json: AsJson = False,
 ) -> None:
     """focusmem bank list lab --limit 20
@@ -112,18 +113,18 @@ def list_(
 @app.command()
 def search(
     bank: AnyBank,
-    text: Annotated[str, typer.Argument(help="What the task asks for, in words.")],
+    text: Annotated[str, typer.Argument(help="The task's instruction.")],
     embedder: EmbedderName,
-    screenshot: Annotated[Path | None, typer.Option(help="What is on the screen, as a PNG file.")] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many hits.")] = 3,
+    screenshot: Annotated[Path | None, typer.Option(help="The current screen, as a PNG file.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="Number of hits.")] = 3,
     outcome: Annotated[
-        list[str] | None, typer.Option(help="Only trajectories that ended so, such as success; repeatable.")
+        list[str] | None, typer.Option(help="Only trajectories with this outcome, such as success; repeatable.")
     ] = None,
     task_id: Annotated[str | None, typer.Option(help="The task's id.", rich_help_panel=_GUARD)] = None,
-    instance: Annotated[str | None, typer.Option(help="What the task is about.", rich_help_panel=_GUARD)] = None,
+    instance: Annotated[str | None, typer.Option(help="The object of the task.", rich_help_panel=_GUARD)] = None,
     template: Annotated[str | None, typer.Option(help="The task's template.", rich_help_panel=_GUARD)] = None,
     guard: Annotated[
-        bool, typer.Option(help="Leave out what could give the task away.", rich_help_panel=_GUARD)
+        bool, typer.Option(help="Leave out trajectories that could give the task away.", rich_help_panel=_GUARD)
     ] = True,
     device: Device = "cpu",
     settings: Settings = None,
@@ -131,8 +132,8 @@ def search(
 ) -> None:
     """focusmem bank search lab "How much is the blue mug?" --embedder lab
 
-    Find the most similar trajectories, as an agent at this task would: without those of the same task, instance or
-    template, unless --no-guard is given.
+    Find the most similar trajectories, as an agent with this task would. Trajectories of the same task, instance or
+    template are left out unless --no-guard is given.
     """
     from focusmem.bank import Query
     from focusmem.bank.embedder import Moment
@@ -155,15 +156,17 @@ def delete(
         Path | None, typer.Option(help="A folder of encoded evidence, from which these trajectories are removed too.")
     ] = None,
     prompts: Annotated[
-        Path | None, typer.Option(help="The wording they were encoded in, if not ours or the laboratory's: a folder.")
+        Path | None,
+        typer.Option(help="A folder with the wording they were encoded in, unless it is ours or the laboratory's."),
     ] = None,
     json: AsJson = False,
 ) -> None:
     """focusmem bank delete my-bank trajectory-17 trajectory-18 --cache my-cache/
 
-    Remove trajectories for good: their vectors, their files and, with --cache, what was encoded from them.
+    Remove trajectories permanently: their vectors, their files and, with --cache, the evidence that was encoded from
+    them.
 
-    The exit code is 1 when one of them was not there.
+    The exit code is 1 if one of them is not in the bank.
     """
     from dataclasses import asdict
 
@@ -184,7 +187,7 @@ def delete(
 def stats(bank: AnyBank, json: AsJson = False) -> None:
     """focusmem bank stats lab
 
-    Show how much is in a bank, from where, and whose vectors it holds.
+    Show the size of a bank, the sources of its trajectories, and the embedder that made its vectors.
     """
     from dataclasses import asdict
 
@@ -252,7 +255,7 @@ def reembed(
     embedder: EmbedderName,
     device: Device = "cpu",
     settings: Settings = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Also those that have a vector of this embedder.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Also replace existing vectors of this embedder.")] = False,
     json: AsJson = False,
 ) -> None:
     """focusmem bank reembed my-bank --embedder toy
@@ -278,7 +281,7 @@ def reembed(
 app.command()(encode)
 
 
-# What the commands share
+# Shared by the commands
 
 
 def _open(bank: Path) -> "StoredBank":
@@ -301,7 +304,7 @@ def load_embedder(source: str, settings: list[str] | None, device: str) -> "Qwen
     usable_device(device)
     if source == _LAB or is_update(Path(source)):
         if settings:
-            raise UserError("The laboratory's embedders are read as they were trained; leave out --set.")
+            raise UserError("The laboratory's embedders have fixed settings; leave out --set.")
         folder = Weights().embedder if source == _LAB else Path(source)
         return load_update(load_policy(Weights().policy, device), folder)
     return QwenEmbedder.load(source, resolved(EmbedderConfig(), assignments=settings or []), device=device)
@@ -315,9 +318,10 @@ def _check_text(text: str) -> None:
 
 
 def _forgetter(cache: Path, prompts: Path | None) -> "Callable[[StoredTrajectory], None]":
-    """Removes a trajectory from a cache, under every checkpoint, in our wording, the laboratory's and that of a folder.
+    """Removes a trajectory's entries from a cache, for every checkpoint, in our wording, the laboratory's and that of a
+    folder.
 
-    An entry is named by all that the encoder reads, so that the wording must be known to find it.
+    An entry is named by everything that the encoder reads, so it can be found only if the wording is known.
     """
     from focusmem.evidence import Serialiser, episodic_items
     from focusmem.lab.policy.texts import Texts

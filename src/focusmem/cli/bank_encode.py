@@ -1,4 +1,4 @@
-"""`focusmem bank encode`: keys and values of a bank's trajectories, made before an agent needs them."""
+"""`focusmem bank encode`: computes keys and values of a bank's trajectories before an agent needs them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -33,10 +33,10 @@ def encode(
 ) -> None:
     """focusmem bank encode lab --memory full --cache my-cache/
 
-    Encode every trajectory of a bank for a trained memory, so that no step of an episode has to wait for it. Items
-    that are in the cache are not encoded again, so the same command resumes.
+    Encode every trajectory of a bank for a trained memory, so that no step of an episode has to wait for it. Items that
+    are already in the cache are not encoded again, so the same command resumes.
 
-    A trained memory of your own: focusmem bank encode my-bank --policy FOLDER --checkpoint FOLDER --cache my-cache/
+    For your own trained memory: focusmem bank encode my-bank --policy FOLDER --checkpoint FOLDER --cache my-cache/
     """
     from focusmem.recipes.encode_bank import encode_stored_bank
     from focusmem.recipes.run_parts import bank_folder

@@ -1,4 +1,4 @@
-"""How the `focusmem bank` commands print what they did."""
+"""Output of the `focusmem bank` commands."""
 
 from collections.abc import Sequence
 from dataclasses import asdict

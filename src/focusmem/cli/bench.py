@@ -61,7 +61,7 @@ def bank(
     kind: Annotated[str | None, typer.Option(help="clusters, or smooth (vectors without clear neighbours).")] = None,
     queries: Annotated[int | None, typer.Option(help="How many searches are timed; the median counts.")] = None,
     top: Annotated[int | None, typer.Option(help="Hits per search.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Which vectors.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of the vectors.")] = None,
     folder: Annotated[
         Path | None, typer.Option(help="Where the bank is made and removed again; a million vectors need 9 GB.")
     ] = None,
@@ -73,7 +73,7 @@ def bank(
 ) -> None:
     """focusmem bench bank --vectors 25737 --width 2048
 
-    Make a bank of made-up vectors, search it under the leakage guard, and compare with the truth.
+    Make a bank of made-up vectors, search it with the leakage guard on, and compare the hits with an exact search.
     """
     from focusmem.diagnostics.bank_cost import BankCostConfig, measure_bank
 
@@ -95,7 +95,7 @@ def _tell(figures: dict[str, Any], show: Callable[[dict[str, Any], Path], None],
 
     from focusmem.files import write_whole
 
-    # Shown first: a folder that cannot be written must not lose the figures.
+    # Printed before writing, so that the figures are not lost if the folder cannot be written.
     if json:
         print_json(figures)
     else:

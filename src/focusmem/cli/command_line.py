@@ -1,4 +1,4 @@
-"""The line that was typed, for the records that runs keep."""
+"""The command line as it was typed, for the record of a run."""
 
 import sys
 
@@ -6,5 +6,5 @@ from focusmem.cli.output import printable
 
 
 def command_line() -> tuple[str, ...]:
-    """Word by word, however the program itself was found."""
+    """The words of the command line, with the program's plain name in place of its path."""
     return "focusmem", *map(printable, sys.argv[1:])

@@ -16,8 +16,8 @@ def compare(
 
     Print how much better RUN does than RUN2, paired by task and for each kind of task, with 95 % intervals.
 
-    An error or a block counts as not won. Tasks that either run has not attempted or not judged are left out of both
-    and counted. Runs of different tasks are refused.
+    An error or a block counts as not won. A task that one of the runs has not attempted or not judged is left out; such
+    tasks are counted. Runs of different tasks are refused.
     """
     from focusmem.cli.output import print_json, print_table, printable
     from focusmem.evaluation.comparison import compare as compared

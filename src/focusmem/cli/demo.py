@@ -1,4 +1,4 @@
-"""`focusmem demo`: memory at work, to watch and to read about."""
+"""`focusmem demo`: shows memory at work, live and as a page."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def demo(
-    seed: Annotated[int, typer.Option(min=0, help="Which tasks: equal seeds draw equal tasks.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the tasks; equal seeds draw equal tasks.")] = 0,
     tasks: Annotated[int, typer.Option(min=1, help="How many tasks.")] = 3,
     browser: Annotated[
         str, typer.Option(help="chromium; raster (draws the pages itself); auto (raster if Chromium does not start).")
@@ -40,7 +40,7 @@ def demo(
     that memory helps.
     """
     typer.echo("Loading ...", err=True)
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # loading takes a second, and the bar would stay
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # the bar would stay on the screen
     import time
     import webbrowser
     from contextlib import ExitStack
@@ -90,7 +90,7 @@ def _document(opening: "Opening", page: Path, found: "list[TaskStory]", about: d
 
 
 def _watch(opening: "Opening", stack: "ExitStack") -> "Callable[[str], Watcher]":
-    """Says what is about to happen, and opens the live view."""
+    """Prints an introduction and opens the live view."""
     from focusmem.cli.live_view import LiveView
     from focusmem.cli.output import printable
     from focusmem.lab.demo.demo import LABELS

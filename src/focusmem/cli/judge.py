@@ -15,8 +15,8 @@ def judge(
 ) -> None:
     """focusmem judge runs/mytasks-none
 
-    Judge the finished episodes of a run again, with the judge of its suite. Nothing is acted. Verdicts, outcomes and
-    results.json are replaced.
+    Judge the finished episodes of a run again, with the judge of its suite. No episode is repeated. Verdicts, outcomes
+    and results.json are replaced.
     """
     from focusmem.cli.output import print_json, printable
     from focusmem.recipes.judge import judge_run

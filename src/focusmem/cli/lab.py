@@ -30,7 +30,7 @@ def _group() -> None:
 @app.command()
 def serve(
     seed: Annotated[int, typer.Option(help="Which world: equal seeds give equal sites.")] = 0,
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="Where to listen; 0 takes any that is free.")] = 8080,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port to listen on; 0 takes a free one.")] = 8080,
     open: Annotated[bool, typer.Option("--open", help="Show the index page in your browser.")] = False,
 ) -> None:
     """focusmem lab serve --seed 7 --port 8080
@@ -52,16 +52,18 @@ def serve(
 
 @app.command()
 def solve(
-    solver: Annotated[str, typer.Option(help="expert (knows the site), explorer (finds out), or nothing.")] = "expert",
+    solver: Annotated[
+        str, typer.Option(help="expert (knows each site), explorer (tries), nothing (stops).")
+    ] = "expert",
     tasks: Annotated[int, typer.Option(min=1, help="How many evaluation tasks.")] = 20,
-    seed: Annotated[int, typer.Option(help="Which tasks, and what the explorer tries first.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of the tasks and of the explorer's choices.")] = 0,
     browser: Annotated[str, typer.Option(help="raster (draws the pages itself) or chromium.")] = "raster",
     world_seed: Annotated[int, typer.Option(help="Which world: equal seeds give equal sites.")] = 0,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document, with a row for each task.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document, with a row for each task.")] = False,
 ) -> None:
     """focusmem lab solve --solver explorer --tasks 20
 
-    Let an agent made of rules solve evaluation tasks of the laboratory.
+    Let a rule-based agent solve evaluation tasks of the laboratory.
     """
     from itertools import islice
 
@@ -101,10 +103,10 @@ def pretrain(
         float | None, typer.Option(help="Save and stop after this many minutes, to be resumed later.")
     ] = None,
     start: Annotated[Path | None, typer.Option(help="Weights to begin with: an earlier policy folder.")] = None,
-    reading_steps: Annotated[int | None, typer.Option(help="The first steps, which are mostly about reading.")] = None,
+    reading_steps: Annotated[int | None, typer.Option(help="First steps, which mostly teach reading.")] = None,
     tokens: Annotated[int | None, typer.Option(help="Tokens per step.")] = None,
     drills: Annotated[
-        bool | None, typer.Option("--drills", help="Mend the policy of --start by single skills.")
+        bool | None, typer.Option("--drills", help="Train the policy of --start on single skills only.")
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that draw batches.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the weights and the examples.")] = None,
@@ -115,12 +117,14 @@ def pretrain(
 ) -> None:
     """focusmem lab pretrain --out runs/policy --minutes 25
 
-    Teach the laboratory's policy from nothing: to read pages, act, describe and answer. Useful results need a GPU.
+    Train the laboratory's policy from scratch: it learns to read pages, act, describe and answer. Useful results need a
+    GPU.
 
     To train an earlier policy further: focusmem lab pretrain --out runs/more --start runs/policy/policy --reading-steps
     0
 
-    To mend what it does badly: focusmem lab pretrain --out runs/mended --start runs/policy/policy --drills --minutes 3
+    To improve weak single skills: focusmem lab pretrain --out runs/mended --start runs/policy/policy --drills --minutes
+    3
 
     On a laptop: focusmem lab pretrain --out runs/trial --device cpu --minutes 1 --tokens 4000 --workers 1
     """
@@ -147,7 +151,7 @@ def examine(
     policy: PolicyOption = None,
     values: Annotated[int | None, typer.Option(help="Values to read off the screen.")] = None,
     records: Annotated[int | None, typer.Option(help="Records to ask about.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Which tasks and records.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of the tasks and records.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     batch: Annotated[int | None, typer.Option(help="Questions asked at once.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")] = False,
@@ -157,7 +161,7 @@ def examine(
 ) -> None:
     """focusmem lab examine --values 40 --records 10
 
-    Ask a policy for single skills on sites it has never seen: read a value, describe a record, answer about it.
+    Test single skills of a policy on sites it has never seen: read a value, describe a record, answer about it.
     """
     from focusmem.lab.policy.examination import ExaminationConfig
     from focusmem.lab.policy.examination import examine as run

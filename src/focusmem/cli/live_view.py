@@ -1,4 +1,6 @@
-"""Runs as they go on: on a terminal a table that changes, elsewhere a line for each ending or a line now and then."""
+"""A live view of runs: on a terminal a changing table; elsewhere a line for each finished attempt, or
+progress lines.
+"""
 
 import sys
 from collections.abc import Sequence
@@ -22,15 +24,15 @@ from focusmem.schemas.action import AnyAction
 
 _COLOURS: Final = {"success": "green", "failure": "red", "error": "magenta", "not_judged": "yellow"}
 _MAX_ROWS: Final = 24
-"""More attempts than this are not all shown: only those that are going on."""
+"""Maximum number of rows. With more attempts, only the running ones are shown."""
 
 
 @dataclass
 class Lane:
-    """One attempt at a task in one run, as far as it has come."""
+    """The current state of one attempt at a task in one run."""
 
     name: str
-    """The task's number, with the attempt's if there are several."""
+    """The task's number, and the attempt's number if there are several."""
     run: str
     num_steps: int = 0
     action: AnyAction | None = None
@@ -41,13 +43,13 @@ class Lane:
 
 
 class LiveView:
-    """`with LiveView(["none"], attempts) as view:` and give `view.watcher("none")` to that run.
+    """Use as `with LiveView(["none"], attempts) as view:`, and pass `view.watcher("none")` to that run.
 
-    It writes to standard error, so that standard output holds the results alone.
+    It writes to standard error, so that standard output holds only the results.
     """
 
     def __init__(self, runs: Sequence[str], attempts: Sequence[tuple[Task, int]], *, num_done: int = 0) -> None:
-        """`attempts` are those that are left to do in each run; `num_done` of all runs were finished before."""
+        """`attempts` are the remaining ones of each run; `num_done` attempts of all runs were finished before."""
         self._runs, self._console = runs, Console(stderr=True)
         numbers = {task_id: place for place, task_id in enumerate(dict.fromkeys(t.task_id for t, _ in attempts), 1)}
         has_several = any(number > 1 for _, number in attempts)

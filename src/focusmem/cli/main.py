@@ -23,11 +23,11 @@ app = typer.Typer(
 )
 app.command(name="demo")(demo.demo)
 app.command(name="run")(run.run)
-app.add_typer(model.app, name="model", help="What the memory pathway is made of.")
-app.add_typer(lab_memory.app, name="lab", help="The small offline world: sites, tasks, solvers, a policy.")
-app.add_typer(trajectory.app, name="trajectory", help="Trajectories on disk.")
-app.add_typer(bank.app, name="bank", help="Remember trajectories, find the useful ones.")
-app.add_typer(bench.app, name="bench", help="How fast the parts are on this machine.")
+app.add_typer(model.app, name="model", help="The parts of the memory pathway and their sizes.")
+app.add_typer(lab_memory.app, name="lab", help="The small offline world: sites, tasks, solvers, policy, memories.")
+app.add_typer(trajectory.app, name="trajectory", help="Check stored trajectories.")
+app.add_typer(bank.app, name="bank", help="Store trajectories and find the useful ones.")
+app.add_typer(bench.app, name="bench", help="Measure how fast the parts are on this machine.")
 app.command(name="train")(train.train)
 app.command(name="judge")(judge.judge)
 app.command(name="report")(report.report)
@@ -36,7 +36,7 @@ app.command(name="table")(compare.table)
 
 
 def main() -> None:
-    """Run a command; a mistake of the user's is one line, a bug of ours a traceback."""
+    """Run a command. A mistake of the user prints one line, a bug of ours a traceback."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
         app()
@@ -48,7 +48,7 @@ def main() -> None:
     except KeyboardInterrupt:
         _stop()
     except SystemExit as ending:
-        if ending.code == _INTERRUPTED:  # how typer tells of Ctrl-C
+        if ending.code == _INTERRUPTED:  # typer's exit code for Ctrl-C
             _stop()
         raise
 
@@ -59,8 +59,8 @@ def _stop() -> NoReturn:
 
 
 def _leave(code: int) -> NoReturn:
-    """At once: everything has been closed by now, but a model may still be answering in a thread, and torch aborts when
-    the interpreter ends under it.
+    """End the process at once. Everything is closed by now, but a thread may still run a model, and torch would abort
+    at interpreter shutdown.
     """
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

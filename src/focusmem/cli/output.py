@@ -12,24 +12,26 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def printable(text: str) -> str:
-    """File names and instructions can hold anything; what is printed stays one line of valid text."""
+    """Text for one printed line. File names and instructions may contain any character; unprintable ones
+    are escaped.
+    """
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """The first column reads left to right, the others are figures."""
+    """Print a table. The first column is left-aligned, all others are right-aligned."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    # As text: names may hold square brackets, which are markup otherwise.
+    # As `Text`, because square brackets in plain strings would be read as markup.
     table = Table(title=Text(title), title_justify="left")
     for index, column in enumerate(columns):
         table.add_column(Text(column), justify="left" if index == 0 else "right", overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
     console = Console()
-    if not console.is_terminal:  # a file is as wide as it needs to be
+    if not console.is_terminal:  # a file may be as wide as the table
         console.width = max(console.width, Console(width=10_000).measure(table).maximum)
     console.print(table)
 

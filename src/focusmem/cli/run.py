@@ -24,15 +24,15 @@ PolicyName = Annotated[
 ]
 BankName = Annotated[str | None, typer.Option(help="The bank to search: a folder, or lab for the one that ships.")]
 BrowserName = Annotated[str | None, typer.Option(help="chromium, auto, or raster (the laboratory only).")]
-NumTasks = Annotated[int | None, typer.Option(help="How many tasks of the laboratory, for each seed.")]
-Seed = Annotated[int | None, typer.Option(help="Which tasks of the laboratory.")]
+NumTasks = Annotated[int | None, typer.Option(help="Number of the laboratory's tasks, for each seed.")]
+Seed = Annotated[int | None, typer.Option(help="The seed that draws the laboratory's tasks.")]
 NumParallel = Annotated[int | None, typer.Option(help="Episodes that run at the same time. Default: 16.")]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda. Default: cpu.")]
 Out = Annotated[Path | None, typer.Option(help="The run's folder; default: named after the options.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 CheckpointFolder = Annotated[Path | None, typer.Option(help="The folder of a trained memory.", rich_help_panel=_PARTS)]
 EmbedderName = Annotated[
-    str | None, typer.Option(help="What the bank is searched with: lab, a folder or a hub id.", rich_help_panel=_PARTS)
+    str | None, typer.Option(help="The embedder of searches: lab, a folder or a hub id.", rich_help_panel=_PARTS)
 ]
 GrounderAddress = Annotated[
     str | None,
@@ -40,7 +40,7 @@ GrounderAddress = Annotated[
 ]
 CacheFolder = Annotated[
     Path | None,
-    typer.Option(help="A folder that keeps encoded items, as bank encode fills it.", rich_help_panel=_PARTS),
+    typer.Option(help="A folder of encoded items, such as `focusmem bank encode` fills.", rich_help_panel=_PARTS),
 ]
 NumProcesses = Annotated[
     int | None, typer.Option(help="Processes that share the tasks, each with its own policy.", rich_help_panel=_PARTS)
@@ -48,7 +48,7 @@ NumProcesses = Annotated[
 NumAttempts = Annotated[int | None, typer.Option(help="Attempts at each task.", rich_help_panel=_MORE)]
 MaxSteps = Annotated[int | None, typer.Option(help="The step budget of every task.", rich_help_panel=_MORE)]
 Recipe = Annotated[
-    str | None, typer.Option(help="Where settings begin: lab or web; default: what fits.", rich_help_panel=_MORE)
+    str | None, typer.Option(help="Initial settings: lab or web; default: as fits the suite.", rich_help_panel=_MORE)
 ]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Resume the run in --out; never begin one.", rich_help_panel=_MORE)
@@ -138,7 +138,7 @@ def _given(context: typer.Context) -> dict[str, Any]:
 
 
 def default_folder(settings: "RunSettings") -> Path:
-    """Named after what people vary from run to run."""
+    """A folder name made of the options that usually differ between runs."""
     suite, memory = settings.suite, settings.memory.name
     if suite.name == "lab":
         name = f"lab-{memory}-{settings.browser.kind}-{suite.lab.seed}-{suite.lab.num_tasks}"
@@ -160,9 +160,9 @@ def _check_begun(folder: Path) -> None:
 
 
 def _run(settings: "RunSettings", folder: Path) -> dict[str, Any]:
-    """The run under a live view."""
+    """Make the run, with a live view."""
     typer.echo("Loading ...", err=True)
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # loading takes a second, and the bar would stay
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # the bar would stay on the screen
     from contextlib import ExitStack
 
     from focusmem.cli.command_line import command_line

@@ -1,4 +1,4 @@
-"""What every command with settings has: `--config`, `--set` and `--dry-run`."""
+"""The options of every command with settings: `--config`, `--set` and `--dry-run`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,8 +28,8 @@ def settled(
     assignments: Sequence[str] | None,
     dry_run: bool = False,
 ) -> SettingsT:
-    """`base` changed by a file, by the options that were typed (those that are not None), and by assignments. With
-    `dry_run` they are printed, and the command ends.
+    """`base` changed by a file, by the options that were given (those that are not None), and by assignments. With
+    `dry_run`, the settings are printed and the command ends.
     """
     from focusmem.settings import resolved, to_plain, to_toml
 
@@ -42,7 +42,7 @@ def settled(
 
 
 def variant_of(variant: str | None, config: Path | None) -> str:
-    """Which variant is trained: the one that was typed, else the one that the file names."""
+    """The variant to train: the one on the command line, or otherwise the one in the file."""
     from focusmem.errors import ConfigError
     from focusmem.settings import read_settings
 

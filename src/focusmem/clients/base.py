@@ -12,7 +12,7 @@ class ChatReply:
     is_cut_off: bool = False
     """Whether it reached the limit on its length."""
     num_prompt_tokens: int | None = None
-    """As the server counts them; None if it does not tell."""
+    """As the server counts them; None if it gives no count."""
     num_reply_tokens: int | None = None
 
 

@@ -28,23 +28,25 @@ _BUSY: Final = 429
 @checked_dataclass(frozen=True, kw_only=True)
 class ChatConfig:
     url: str
-    """Up to the version, such as http://localhost:8000/v1; `/chat/completions` is added to it."""
+    """The URL up to the API version, such as http://localhost:8000/v1; `/chat/completions` is appended."""
     model: str
-    """As the server calls it, such as Qwen/Qwen3-VL-8B-Instruct."""
+    """The model's name on the server, such as Qwen/Qwen3-VL-8B-Instruct."""
     key_variable: str | None = None
     """The environment variable that holds the key, if the endpoint wants one. The key itself is never stored."""
     max_tokens: PositiveInt = 256
-    """At most so many tokens of a reply."""
+    """Maximum tokens of a reply."""
     temperature: NonNegativeFloat = 0.0
     """Zero takes the likeliest token each time."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Sample only from the likeliest tokens that together reach this probability."""
     timeout_s: PositiveFloat = 120.0
-    """For one request. It is not repeated after that: a slow server gets no faster by being asked twice."""
+    """Limit of one request. A request that exceeds it is not repeated, because that would only load a slow
+    server more.
+    """
     num_attempts: PositiveInt = 3
-    """Requests at most, if the server cannot be reached, is busy or fails."""
+    """Maximum number of requests if the server cannot be reached, is busy or fails."""
     wait_s: NonNegativeFloat = 0.5
-    """Before the second attempt; doubled before each further one."""
+    """Pause before the second attempt; doubled before each further one."""
 
     def __post_init__(self) -> None:
         if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).netloc:
@@ -54,7 +56,9 @@ class ChatConfig:
 
     @classmethod
     def of(cls, address: str, *, key_variable: str, **settings: Any) -> Self:
-        """From an address with the model's name behind `#`. The key is sent only if its variable is set."""
+        """The config for an address that ends in `#` and the model's name. The key is sent only if its variable
+        is set.
+        """
         url, model = urldefrag(address)
         if not model:
             raise ConfigError(
@@ -118,7 +122,7 @@ class OpenAIChat:
         return data
 
     def _read(self, response: Any, deadline: float) -> bytes:
-        """Piece by piece: the socket's own limit begins anew with every byte that trickles in."""
+        """Reads in pieces and checks the deadline, because the socket's own timeout restarts with every byte."""
         data = b""
         while len(data) < _MAX_BODY_BYTES and (piece := response.read1(_MAX_BODY_BYTES - len(data))):
             data += piece
@@ -129,18 +133,20 @@ class OpenAIChat:
     def _refuse(self, status: int, body: bytes) -> NoReturn:
         said = f"{self._url} answered with status {status}: {_start(body)}"
         if status in _USERS_FAULT:
-            raise ConfigError(f"{said} Look at the url, the model's name and the key.")
+            raise ConfigError(f"{said} Check the URL, the model's name and the key.")
         if status == _BUSY or status >= 500:
             raise _PassingError(said)
         raise WorldError(said)
 
 
 class _PassingError(Exception):
-    """What may be better the next time."""
+    """An error that a second attempt may avoid."""
 
 
 class _EveryStatus(urllib.request.HTTPErrorProcessor):
-    """Returns every response as it came. Redirections are not followed: screenshots and key go nowhere else."""
+    """Returns every response as it came. Redirects are not followed, so screenshots and the key go to no
+    other server.
+    """
 
     def http_response(self, request: urllib.request.Request, response: Any) -> Any:
         return response
@@ -156,7 +162,7 @@ def _key(variable: str) -> str:
 
 
 def _content(parts: tuple[str | Screenshot, ...]) -> str | list[dict[str, Any]]:
-    """A single text stands as it is, because some servers take nothing else from the system."""
+    """A single text stays a string, because some servers accept nothing else in a system message."""
     if len(parts) == 1 and isinstance(parts[0], str):
         return parts[0]
     return [_part(part) for part in parts]
@@ -176,8 +182,8 @@ def _reply(body: bytes) -> ChatReply:
         usage = document.get("usage") or {}
         counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise WorldError(f"The endpoint's answer is no chat completion: {_start(body)}") from error
-    if text is None and is_cut_off:  # a model that was cut off while it was thinking
+        raise WorldError(f"The endpoint's answer is not a chat completion: {_start(body)}") from error
+    if text is None and is_cut_off:  # a reasoning model that was cut off before its answer
         text = ""
     if not isinstance(text, str):
         raise WorldError(f"The endpoint's answer holds no text: {_start(body)}")

@@ -106,7 +106,7 @@ class TrajectoryDecisions:
             yield item, stored, False
 
     def _negative(self, own: FoundForTrajectory, one: Found) -> str | None:
-        """Of another site; where the bank has none, one that no decision of this trajectory found."""
+        """A trajectory of another site; if the bank has none, one that no decision of this trajectory found."""
         if not self.config.use.num_episodic:
             return None
         draw = random.Random(derive_seed(self.config.seed, "misled", own.folder, one.step)).random()
@@ -126,11 +126,11 @@ class TrajectoryDecisions:
         return replace(made, lesson=self.lessons.read(made.digest, name=name))
 
     def is_taught(self, item: EvidenceItem) -> bool:
-        """Whether the teacher speaks about an item: a growing chunk is left until it is full."""
+        """Whether the teacher is asked about an item. A growing chunk waits until it is full."""
         return item.role == "episodic" or len(item.steps) == self.config.use.chunk_events
 
     def to_teach(self, trajectory: int) -> TrainingBatch:
-        """What the teacher is to speak about of a trajectory's items, whatever misleads left out."""
+        """The items of a trajectory that the teacher is asked about, without those that were put in to mislead."""
         own = self.found[trajectory]
         stored, read = load_trajectory(Path(own.folder)), dict[str, StoredTrajectory]()
         taught = [

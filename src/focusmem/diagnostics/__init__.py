@@ -1,4 +1,4 @@
 """In: a memory and, for most, runs made with it.
-Out: figures that take the method apart: where time goes, what a block reads, whom the gate trusts.
+Out: figures about single parts of the method: time, cost, what a block reads, what the gate trusts.
 Knows nothing of how its figures are shown.
 """

@@ -1,9 +1,10 @@
-"""What a search of the bank costs and how much it finds, on made-up vectors.
+"""Measures the time and the recall of bank searches, on made-up vectors.
 
-A query is a stored vector with some noise. The leakage guard takes out that vector (same task) and all that share its
-template. In `clusters` what is left to find are the other members of a cluster: near-ties, which is a harsh measure.
-`smooth` vectors depend on a few hidden numbers, lie around a common mean and spread unevenly, as those of real models
-do, and neighbours fade slowly. Ground truth looks at every vector. N rows, Q queries, D width, H hidden numbers.
+A query is a stored vector with some noise. The leakage guard removes that vector (same task) and all that share its
+template. With `clusters`, the other members of a cluster are the right hits; they are nearly tied, which is a hard
+case. `smooth` vectors depend on a few hidden numbers, lie around a common mean and spread unevenly, as those of real
+models do; the similarity of neighbours decreases slowly. The ground truth compares every vector. N rows, Q queries, D
+width, H hidden numbers.
 """
 
 import math
@@ -38,28 +39,28 @@ Kind = Literal["clusters", "smooth"]
 
 _NUM_HIDDEN, _NUM_UNITS = 48, 256
 _ROWS_AT_ONCE = 8_192
-_TIE = 1e-6  # sums in another order differ by less
+_TIE = 1e-6  # larger than the rounding differences between orders of summation
 
 
 @checked_dataclass(frozen=True, kw_only=True)
 class BankCostConfig:
     num_vectors: PositiveInt = 25_737
-    """As many trajectories as the paper's bank holds."""
+    """Number of trajectories; the default is the size of the paper's bank."""
     width: Annotated[int, Field(ge=1, le=MAX_WIDTH)] = 2_048
     kind: Kind = "clusters"
     num_centres: PositiveInt = 4_000
-    """Clusters, of equal chance."""
+    """Number of clusters, all equally likely."""
     noise: NonNegativeFloat = 0.75
-    """Length of what is added to a centre of length one."""
+    """Length of the noise that is added to a centre of length one."""
     query_noise: NonNegativeFloat = 0.5
-    """Length of what is added to a stored vector to make a query of it."""
+    """Length of the noise that turns a stored vector into a query."""
     num_templates: PositiveInt = 50
-    """Rows share a template with one in so many others, and the guard removes these."""
+    """Number of templates. The guard removes all rows that share the query's template."""
     num_queries: PositiveInt = 100
     top: PositiveInt = 3
     seed: int = 0
     folder: Path | None = None
-    """Where the bank is made, and removed again; None: the system's folder for such files."""
+    """Where the bank is made and removed afterwards; None takes the system's temporary folder."""
 
     def __post_init__(self) -> None:
         most = min(self.num_vectors, _ROWS_AT_ONCE)
@@ -68,7 +69,7 @@ class BankCostConfig:
 
 
 def measure_bank(config: BankCostConfig) -> dict[str, Any]:
-    """Make a bank, search it, compare with the truth, and remove it."""
+    """Make a bank, search it, compare with the ground truth, and remove it."""
     try:
         made = tempfile.TemporaryDirectory(prefix="focusmem-bench-", dir=config.folder)
     except OSError as error:
@@ -122,7 +123,7 @@ class _Measurement:
         }
 
     def _timed(self, bank: Bank, *, is_guarded: bool) -> tuple[list[float], float | None]:
-        """Seconds of each search, and which share of the truth was found, where there was any to find."""
+        """The seconds of each search, and the share of right hits that was found; None if there were none to find."""
         times, num_right = [], 0
         for source, query_D, truth in zip(self.sources, self.queries_QD, self.truth, strict=True):
             query = Query(task_id=_task(source), template=self._template(source)) if is_guarded else None

@@ -1,4 +1,4 @@
-"""What reading six evidence items costs, in the four ways it can be done.
+"""Measures the time to read six evidence items in four ways.
 
 naive      keys and values are projected again at every refinement, as the equations are written
 once       they are projected once per call: nothing of them depends on the query
@@ -31,18 +31,18 @@ class ReadoutCostConfig:
     """None: bfloat16 on a GPU, float32 elsewhere."""
     num_heads: PositiveInt = 16
     num_items_each: PositiveInt = 3
-    """This many episodic items and as many working items."""
+    """Number of episodic items, and of working items."""
     episodic_tokens: PositiveInt = 11_040
-    """A trajectory of 11.5 events at 960 tokens."""
+    """Tokens of an episodic item; the default is 11.5 events of 960 tokens."""
     working_tokens: PositiveInt = 3_840
-    """A chunk of four events."""
+    """Tokens of a working item; the default is a chunk of four events."""
     num_repeats: PositiveInt = 10
     seed: int = 0
 
 
 @torch.no_grad()
 def measure_readout(config: ReadoutCostConfig) -> dict[str, Any]:
-    """Median times of all ways in one run, taken in turns so that noise falls on all alike."""
+    """Median times of the four ways. They are timed in turn, so that noise affects all of them equally."""
     device = usable_device(config.device)
     torch.manual_seed(config.seed)
     dtype: torch.dtype = fast_dtype(device) if config.dtype is None else getattr(torch, config.dtype)
@@ -102,7 +102,7 @@ def _seconds(call: Callable[[], Tensor], device: str) -> float:
         start = time.perf_counter()
         call()
         return time.perf_counter() - start
-    torch.cuda.set_device(torch.device(device).index or 0)  # "cuda" alone is no number
+    torch.cuda.set_device(torch.device(device).index or 0)  # "cuda" has no device number
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     torch.cuda.synchronize()
     begin.record()
@@ -113,7 +113,7 @@ def _seconds(call: Callable[[], Tensor], device: str) -> float:
 
 
 def _bytes_to_read(compressor: Compressor, lengths: list[int], item_bytes: int) -> int:
-    """Per refinement the keys and values of all tokens and the block's weights; the output layer once."""
+    """Keys and values of all tokens and the block's weights for each refinement, and the output layer once."""
     keys_values = 2 * sum(lengths) * compressor.width
     per_step = (compressor.w_query, compressor.w_result, compressor.ffn_up, compressor.ffn_down)
     weights = sum(layer.weight.numel() for layer in per_step)

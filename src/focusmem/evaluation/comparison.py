@@ -36,7 +36,7 @@ class ReadRun:
 
 @dataclass(frozen=True)
 class Pair:
-    """A task that both runs attempted and judged, with the attempts that count: all but those not judged."""
+    """A task that both runs attempted and judged, with all judged attempts."""
 
     first: Sequence[StoredEpisode]
     second: Sequence[StoredEpisode]
@@ -59,8 +59,8 @@ def compare(first: Path, second: Path) -> dict[str, Any]:
 
 
 def compare_runs(first: ReadRun, second: ReadRun) -> dict[str, Any]:
-    """Differences are first minus second. Tasks that either run has not attempted, or not judged, are left out of both
-    and counted.
+    """Differences are `first` minus `second`. A task that one run has not attempted or not judged is left out; such
+    tasks are counted.
     """
     _check_same_tasks(first, second)
     attempts = [by_task(run.episodes) for run in (first, second)]
@@ -90,8 +90,9 @@ def compare_runs(first: ReadRun, second: ReadRun) -> dict[str, Any]:
 
 
 def difference(pairs: Sequence[Pair], *, is_single: bool) -> dict[str, Any]:
-    """With one attempt at each task, the success interval is Tango's: a bootstrap is too narrow for few tasks and for
-    runs that never differ. With several attempts it is a seeded bootstrap over tasks, as it is for steps.
+    """With one attempt at each task, the interval of the success difference is Tango's, because a bootstrap is too
+    narrow for few tasks and for runs that never differ. With several attempts, and for steps, it is a seeded bootstrap
+    over tasks.
     """
     num, won = len(pairs), [pair.won for pair in pairs]
     gains = [first - second for first, second in won]

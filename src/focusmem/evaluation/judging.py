@@ -1,4 +1,4 @@
-"""Judges at work: during a run, away from the browsers' event loop, and again on the episodes of a stored run."""
+"""Runs judges: during a run, outside the browsers' event loop, and again on the episodes of a stored run."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ _ANONYMOUS: dict[str, Any] = {"trajectory_id": "attempt", "outcome": "not_judged
 
 
 class JudgeRoom:
-    """`with JudgeRoom(judge) as room:` judges in an event loop and a thread of its own.
+    """`with JudgeRoom(judge) as room:` judges in a separate thread with its own event loop.
 
     A judge that blocks its loop therefore never delays a page.
     """
@@ -53,7 +53,7 @@ class JudgeRoom:
 
 
 def attempt_of(live: LiveEpisode) -> Attempt:
-    """What a judge sees of an episode that has just ended."""
+    """The judge's view of an episode that has just ended."""
     trajectory = None
     if live.steps:
         trajectory = live.task.trajectory(steps=live.steps, closing=live.closing, **_ANONYMOUS)
@@ -61,7 +61,7 @@ def attempt_of(live: LiveEpisode) -> Attempt:
 
 
 def stored_attempt(stored: StoredEpisode, task: Task | None = None) -> Attempt:
-    """What a judge sees of a stored episode: the same as when it ended. `task` replaces the task that was stored."""
+    """The judge's view of a stored episode, the same as when it ended. `task` replaces the stored task."""
     episode, found = stored.episode, stored.trajectory()
     task = task or episode.task
     if found is None:
@@ -77,9 +77,9 @@ def judge_again(
     tasks: Mapping[str, Task] | None = None,
     watch: Callable[[Outcome, Outcome], None] = lambda old, new: None,
 ) -> int:
-    """Judges all finished episodes of a run again, and counts those whose outcome changed. Nothing is acted.
+    """Judges all finished episodes of a run again, and counts those whose outcome changed. No episode is repeated.
 
-    `tasks` are the suite's present tasks by id, in case that right answers have been corrected.
+    `tasks` are the suite's current tasks by id, because right answers may have been corrected.
     """
     num_changed = 0
     with store.locked(), JudgeRoom(judge) as room:

@@ -49,9 +49,9 @@ def figures(manifest: Manifest, episodes: Sequence[StoredEpisode]) -> dict[str, 
 
 
 def is_rated(episodes: Sequence[StoredEpisode]) -> bool:
-    """Whether a success rate means anything. It means nothing before the first episode, nor without a judge.
+    """Whether a success rate has a meaning. It has none before the first episode or without a judge.
 
-    Without a judge, the rules still call an episode that never stopped a failure, and all others are not judged.
+    Without a judge, an episode that never stopped is still a failure by the rules; all others are not judged.
     """
     if all(one.outcome != "not_judged" for one in episodes):
         return bool(episodes)
@@ -59,7 +59,9 @@ def is_rated(episodes: Sequence[StoredEpisode]) -> bool:
 
 
 def is_complete(one: StoredEpisode) -> bool:
-    """Whether the episode ended because the policy stopped or its step budget was used up. Others lack steps."""
+    """Whether the episode ended because the policy stopped or its step budget was used up. Other episodes
+    lack steps.
+    """
     return one.outcome != "error"
 
 
@@ -124,7 +126,7 @@ def _steps(episodes: Sequence[StoredEpisode]) -> dict[str, Any]:
 
 
 def _removed_per_step(notes: Sequence[StepNotes]) -> dict[str, float]:
-    """By key of the leakage guard."""
+    """The mean number of removed trajectories per step, by key of the leakage guard."""
     keys = sorted({key for note in notes for key in note.num_removed})
     return {key: sum(note.num_removed.get(key, 0) for note in notes) / len(notes) for key in keys}
 

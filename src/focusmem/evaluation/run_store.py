@@ -48,7 +48,7 @@ class RunStore:
             path, f"Another process is at work on the run in {path}; wait for its end, or choose another --out."
         )
 
-    # The run
+    # Run
 
     def begin(self, run: Run, manifest: Manifest, environment: Environment, *, may_differ: Sequence[str] = ()) -> None:
         """Starts a run, or resumes the one in the folder, which must have the same settings and tasks.
@@ -103,7 +103,7 @@ class RunStore:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """For a change of a run that does not go on."""
+        """Locks the folder to change a run that is not being executed."""
         with self._lock:
             yield
 
@@ -112,16 +112,16 @@ class RunStore:
         self._lock.let_go()
 
     def _clear_remains(self) -> None:
-        """Removes what a killed run left half written, under the hidden names that `files` gives such things."""
+        """Removes the half-written files of a killed run, which have the hidden names that `files` gives them."""
         for pattern in (".*", "episodes/.*", "episodes/*/.*", "episodes/*/*/.*", "recalled/.*"):
             for path in self.path.glob(pattern):
                 if path.suffix in (".partial", ".old"):
                     remove_folder(path)
 
-    # Its episodes
+    # Episodes
 
     def save(self, live: LiveEpisode, verdict: Verdict, *, method: str, source: str) -> None:
-        """The trajectory first, and last the record that says that the attempt is finished."""
+        """Writes the trajectory first, and last the record that marks the attempt as finished."""
         task, place = live.task, self.folder.place(live.task.task_id, live.attempt)
         name = trajectory_name(self.folder.run().key, task.task_id, live.attempt) if live.steps else None
         if name is None:  # a run that was killed may have left an earlier trajectory
@@ -145,7 +145,7 @@ class RunStore:
         write_whole(place / EPISODE_FILE, dump_record(episode))
 
     def replace_verdict(self, stored: StoredEpisode, verdict: Verdict) -> None:
-        """A finished attempt that was judged again."""
+        """Writes the new verdict of a finished attempt."""
         write_whole(stored.folder / VERDICT_FILE, dump_record(verdict))
         found = stored.trajectory()
         if found is not None and found.trajectory.outcome != verdict.outcome:
@@ -153,7 +153,7 @@ class RunStore:
             save_trajectory(stored.folder / TRAJECTORY_FOLDER, judged, found.screenshots, replace=True)
 
     def keep_recalled(self, name: str, stored: StoredTrajectory) -> None:
-        """A trajectory that memory offered; each is kept once, for people who read the run."""
+        """Stores a trajectory that memory offered, once per run, for people who read the run."""
         place = self.path / RECALLED_FOLDER / name
         if place.exists():
             return

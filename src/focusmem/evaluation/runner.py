@@ -1,4 +1,4 @@
-"""Attempts many tasks, several at a time, each in a browser of its own; a broken episode does not stop the others."""
+"""Attempts many tasks, several at a time, each in its own browser. A broken episode does not stop the others."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -52,8 +52,8 @@ class Runner:
         watcher: Watcher | None = None,
         load_recalled: LoadTrajectory | None = None,
     ) -> None:
-        """`method` is what reports call the agent's memory; `source` is where its trajectories come from. The store
-        keeps trajectories that memory offered if `load_recalled` can read them.
+        """`method` is the name of the agent's memory in reports; `source` describes where its trajectories come from.
+        The store keeps trajectories that memory offered if `load_recalled` can read them.
         """
         self.config, self.store, self.mind, self.make_browser, self.judge = config, store, mind, make_browser, judge
         self.method, self.source, self.watcher = method, source, watcher or Watcher()

@@ -1,4 +1,4 @@
-"""One run: a mind attempts the tasks of a suite, and everything is on record from its beginning to its end."""
+"""One run: a mind attempts the tasks of a suite, and everything is recorded."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,18 +20,18 @@ from focusmem.suites.base import MakeBrowser, Suite, manifest_of
 
 @dataclass(frozen=True, kw_only=True)
 class RunAbout:
-    """What a run records about itself beside its episodes."""
+    """The facts that a run records besides its episodes."""
 
     method: str
-    """What reports call the agent's memory."""
+    """The name of the agent's memory in reports."""
     source: str = "focusmem run"
     """Where its trajectories come from, as a bank shows it."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Every setting, and whatever else decides how episodes go. A run can only be resumed with the same."""
+    """Every setting, and everything else that decides how episodes go. A run is resumed only with equal values."""
     may_differ: Sequence[str] = ()
     """Dotted names in `config` that may differ when a run is resumed, because they change nothing but its speed."""
     seeds: Mapping[str, int] = field(default_factory=dict)
-    """Where each kind of randomness began, by purpose."""
+    """The seed of each kind of randomness, by purpose."""
     browser: str | None = None
     """The browser and its version."""
     command: Sequence[str] = ()
@@ -74,7 +74,7 @@ class SuiteRun:
 
     @contextmanager
     def on_record(self) -> Iterator[None]:
-        """The run begins with this block, and ends with it as finished or failed."""
+        """The run lasts as long as this block, and is recorded as finished or failed at its end."""
         run = Run(
             run_id=run_name(self.store.path),
             command=tuple(self.about.command),
@@ -116,7 +116,7 @@ class SuiteRun:
     async def attempt(
         self, attempts: Sequence[tuple[Task, int]], make_browser: MakeBrowser, watcher: Watcher | None = None
     ) -> None:
-        """The same in an event loop that other runs may share."""
+        """As `run`, but in an event loop that other runs may share."""
         runner = Runner(
             self.runner,
             self.store,

@@ -1,4 +1,4 @@
-"""Whoever follows the episodes of a run while they go on, such as a live view."""
+"""A watcher follows the episodes of a run while they go on, such as a live view."""
 
 from focusmem.agent.live_episode import LiveEpisode
 from focusmem.schemas import Verdict

@@ -1,5 +1,5 @@
 """In: trajectories that were found, and the steps of an episode that left the prompt.
-Out: evidence items, and as prompts their raw serialisation, which the encoder and the teacher read.
+Out: evidence items and their raw serialisation as prompts, which the encoder and the teacher read.
 Knows nothing of banks, tokens or models.
 """
 

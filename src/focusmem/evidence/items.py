@@ -6,7 +6,7 @@ from focusmem.errors import ConfigError
 from focusmem.schemas import EvidenceItem, Step, Trajectory
 
 CHUNK_EVENTS = 4
-"""W: events per working chunk, unless told otherwise."""
+"""W: the default number of events per working chunk."""
 
 
 def episodic_items(hits: Iterable[tuple[Trajectory, float]]) -> tuple[EvidenceItem, ...]:

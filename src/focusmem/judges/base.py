@@ -14,7 +14,7 @@ RULES = "rules"
 
 @dataclass(frozen=True)
 class Attempt:
-    """What a judge sees."""
+    """The information that a judge gets."""
 
     task: Task
     trajectory: Trajectory | None
@@ -22,13 +22,13 @@ class Attempt:
     screenshots: Mapping[str, Screenshot] = field(default_factory=dict)
     """The screenshots of the trajectory by digest, the closing one included."""
     answer: str | None = None
-    """What the policy stopped with; None if it did not stop within its budget."""
+    """The answer in the policy's `stop` action; None if it did not stop within its budget."""
     error: str | None = None
-    """What the world did wrong, if anything."""
+    """The error of the world that ended the attempt, if there was one."""
 
 
 class Judge(Protocol):
-    """Judges run in an event loop of their own, never in that of the browsers."""
+    """Judges run in their own event loop, never in that of the browsers."""
 
     @property
     def name(self) -> str:
@@ -36,14 +36,14 @@ class Judge(Protocol):
 
     @property
     def profile(self) -> str | None:
-        """Which variant of its rules it follows."""
+        """The variant of its rules; None if there is only one."""
 
     @property
     def needs_answer(self) -> bool:
         """Whether an episode without an answer fails without asking the judge; False for automatic rewards."""
 
     async def judge(self, attempt: Attempt) -> Verdict:
-        """Called only for attempts without an error and, if it needs an answer, with one.
+        """Called only for attempts without an error, and only for attempts with an answer if the judge needs one.
 
         A judge that cannot be reached raises WorldError; the attempt then stays `not_judged` and can be judged later.
         """

@@ -1,4 +1,4 @@
-"""The answer has to equal the task's own right answer, up to case, spaces, and punctuation at the ends."""
+"""Compares the answer with the task's right answer, ignoring case, spaces, and punctuation at the ends."""
 
 from focusmem.judges.base import Attempt
 from focusmem.schemas import Verdict

@@ -1,5 +1,4 @@
-"""Where the laboratory's trained parts lie, so that it acts at once: those that ship with the package, or a folder of
-one's own with the same names.
+"""Paths of the laboratory's trained parts: those that ship with the package, or those of a folder with the same names.
 
 <folder>/policy/           the policy
 <folder>/embedder/         what makes it an embedder
@@ -14,12 +13,12 @@ from focusmem.errors import StorageError
 
 SHIPPED = Path(__file__).parent / "weights"
 SHIPPED_MEMORIES = ("full", "action-only")
-"""Variants of memory of which trained weights ship."""
+"""Variants of memory whose trained weights ship."""
 
 
 @dataclass(frozen=True)
 class Weights:
-    """Paths to parts that are there; asking for one that is not raises an error that says how to make it."""
+    """Paths of existing parts. A missing part raises an error that says how to make it."""
 
     folder: Path = field(default_factory=lambda: SHIPPED)
 

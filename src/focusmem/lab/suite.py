@@ -30,7 +30,7 @@ class LabSuiteConfig:
     num_tasks: Annotated[int, Field(ge=1)] = 400
     """Tasks for each seed."""
     seed: _Seed = 0
-    """Which tasks are drawn."""
+    """The first seed that tasks are drawn with."""
     num_seeds: Annotated[int, Field(ge=1)] = 1
     """How many seeds, from `seed` on. A task that several of them draw is attempted once."""
     sites: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
@@ -69,7 +69,7 @@ class LabSuite:
                 return RasterBrowser(self.world)
 
             return raster
-        # Imported here: the raster needs neither a server nor its fonts.
+        # Imported here, because the raster needs neither a server nor its fonts.
         from focusmem.lab.world.server import LAB_LIMITS, LabServer
 
         server = stack.enter_context(LabServer(self.world))

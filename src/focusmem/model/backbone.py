@@ -45,25 +45,26 @@ _PREPARATION = {
     "resample": Image.Resampling.BICUBIC,
     "rescale_factor": 1 / 255,
 }
-"""What `focusmem.model.images` does to every picture."""
+"""The preparation that `focusmem.model.images` applies to every picture."""
 
 
 @dataclass(frozen=True)
 class BackboneIdentity:
-    """What a checkpoint remembers of the backbone it was trained with."""
+    """The identity of a backbone, as a checkpoint stores it."""
 
     name: str
-    """Where it came from; for people, not compared."""
+    """The source of the backbone; for people, never compared."""
     architecture: str
-    """Digest of the sizes that shape its tensors."""
+    """Digest of the sizes that determine the shapes of its tensors."""
     weights: str
     """Digest of a sample of every weight, the tokenizer and the image preparation."""
 
 
 @dataclass(frozen=True)
 class VisionFeatures:
-    """One screenshot as the language model sees it. The encoder's LoRA does not touch the tower, so encoder and
-    policy share it."""
+    """The features of one screenshot. The encoder's LoRA does not change the vision tower, so encoder and policy share
+    them.
+    """
 
     main_VD: Tensor
     deep_LVD: Tensor
@@ -76,7 +77,7 @@ class VisionFeatures:
 
 
 class Backbone(nn.Module):
-    """A frozen Qwen3-VL with its tokenizer, and the one code path by which everything runs through it."""
+    """A frozen Qwen3-VL with its tokenizer, and the only code path that runs it."""
 
     def __init__(
         self,
@@ -93,11 +94,11 @@ class Backbone(nn.Module):
         self.images, self.name = images, name
         self.pictures = PictureMemory[VisionFeatures](picture_memory_bytes)
         self.packs_rows = False
-        """Whether rows are laid end to end instead of padded, where there is no cache: faster, the same numbers."""
+        """Whether rows are laid end to end instead of padded if there is no cache: faster, with the same results."""
         self._loras: list[AttachedLora] = []
         self._recomputes_blocks = False
 
-    # Where a backbone comes from
+    # Sources of a backbone
 
     @classmethod
     def load(
@@ -131,10 +132,10 @@ class Backbone(nn.Module):
         except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, ConfigError) as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise BackboneError(f"Could not load the backbone '{source}': {reason}") from error
-        # The library fills gaps with random weights and only warns; a policy with holes must not act.
+        # The library fills missing weights with random numbers and only warns; such a policy must not act.
         gaps = sorted({*report["missing_keys"], *(str(key) for key in report["mismatched_keys"])})
         if gaps == ["lm_head.weight"] and not needs_head:
-            # Not random, so that the checkpoint's identity stays the same.
+            # Zeros, not random numbers, so that the checkpoint's identity is always the same.
             model.lm_head.weight = nn.Parameter(torch.zeros_like(model.lm_head.weight))
         elif gaps:
             raise BackboneError(
@@ -193,7 +194,7 @@ class Backbone(nn.Module):
             image_std=list(images.std),
         ).save_pretrained(folder)
 
-    # Facts about it
+    # Properties
 
     @property
     def language_model(self) -> nn.Module:
@@ -227,19 +228,20 @@ class Backbone(nn.Module):
         weights = hashlib.sha256()
         for name, tensor in sorted(self.model.state_dict().items()):
             flat = tensor.reshape(-1)
-            # A sample of each tensor tells checkpoints apart; rounded, so that loading in another precision does not.
+            # A sample of each tensor distinguishes checkpoints. It is rounded, so that it does not depend on the loaded
+            # precision.
             picked = flat[:: max(1, flat.numel() // 1024)].to(torch.bfloat16).float().cpu()
             weights.update(f"{name}{tuple(tensor.shape)}".encode() + picked.numpy().tobytes())
         vocabulary = sorted(self.chat.tokenizer.get_vocab(with_added_tokens=True).items())
         weights.update(json.dumps([vocabulary, asdict(self.images)]).encode())
         is_folder = Path(self.name).is_absolute()
         return BackboneIdentity(
-            name=Path(self.name).name if is_folder else self.name,  # cards travel, and folders stay where they are
+            name=Path(self.name).name if is_folder else self.name,  # other machines have other paths
             architecture=hashlib.sha256(json.dumps(_sizes(self.model.config)).encode()).hexdigest(),
             weights=weights.hexdigest(),
         )
 
-    # Text and screenshots in
+    # Input
 
     def tokenise(self, prompt: Prompt, *, reply: str | None = None, is_complete: bool = False) -> TokenRow:
         """A prompt in the model's chat layout; see `ChatTokenizer.tokenise`."""
@@ -261,7 +263,7 @@ class Backbone(nn.Module):
     ) -> list[VisionFeatures]:
         """Features of screenshots, computed once each and remembered for the next prompt that shows them.
 
-        `seen` holds features, by digest, that the caller has already.
+        `seen` holds features that the caller already has, by digest.
         """
         tower = self.model.model.visual
         # Other weights or another precision would give other features.
@@ -329,13 +331,13 @@ class Backbone(nn.Module):
         sizes = [rows * columns for rows, columns in token_grids]
         mains = out.pooler_output.split(sizes)
         deeps = torch.split(torch.stack(list(out.deepstack_features)), sizes, dim=1)
-        # Copies: a view of one picture would keep the features of all of them alive.
+        # Copies, because a view of one picture would keep the features of all of them in memory.
         return [
             VisionFeatures(main.clone(), deep.clone(), grid)
             for main, deep, grid in zip(mains, deeps, token_grids, strict=True)
         ]
 
-    # Vectors through
+    # Forward pass
 
     def run(
         self,
@@ -345,9 +347,10 @@ class Backbone(nn.Module):
         past_mask_BP: Tensor | None = None,
         num_layers: int | None = None,
     ) -> Tensor:
-        """Last hidden states (B, S, D), after the final norm; or, with `num_layers`, those after that many blocks.
+        """Hidden states (B, S, D): the last ones, after the final norm, or with `num_layers` those after that many
+        blocks.
 
-        `cache` holds what came before, `past_mask_BP` which of it counts; both grow with each call.
+        `cache` holds the previous positions, and `past_mask_BP` is True for those that count; both grow with each call.
         """
         has_pictures = bool(batch.deep_LVD.shape[1])
         mask_BT = batch.mask_BS if past_mask_BP is None else torch.cat([past_mask_BP, batch.mask_BS], dim=1)
@@ -360,7 +363,7 @@ class Backbone(nn.Module):
             updates = loras[0].updates if loras else None
             return run_packed(self.language_model, batch, updates, num_layers=self._checked(num_layers))
         stack = self.language_model if num_layers is None else self._first_layers(num_layers)
-        # Always explicit: without one, images may be read as packed sequences.
+        # Always explicit, because the library may read images as packed sequences if the mask is missing.
         attention = mask_BT.long() if batch.attention_BS is None or cache is not None else _scores(batch)
         out = stack(
             inputs_embeds=batch.embeds_BSD,
@@ -377,19 +380,19 @@ class Backbone(nn.Module):
         """The hidden states (M, D) from which each token of the rows' replies is predicted, row after row."""
         hidden_BSD = self.run(stack_rows(rows))
         size = hidden_BSD.shape[1]
-        # The state before a token predicts it, so the window is one position early.
+        # A token is predicted from the state before it, so the window starts one position earlier.
         windows = [np.arange(row.num_context - 1, row.length - 1) + at * size for at, row in enumerate(rows)]
         return hidden_BSD.flatten(0, 1).index_select(0, on_device(self.device, np.concatenate(windows)))
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Next-token scores; give it only the positions that are needed, the head is large."""
+        """Next-token scores. Pass only the positions that are needed, because the head is large."""
         return self.model.lm_head(hidden)  # type: ignore[no-any-return]
 
     def new_cache(self) -> DynamicCache:
         return DynamicCache()
 
     def _first_layers(self, num_layers: int) -> nn.Module:
-        """The first blocks as a model of their own, sharing the weights: an early exit."""
+        """The first blocks as a separate model that shares the weights: an early exit."""
         self._checked(num_layers)
         shallow = copy.copy(self.language_model)
         shallow._modules = dict(self.language_model._modules)
@@ -404,7 +407,7 @@ class Backbone(nn.Module):
 
     @property
     def max_padding(self) -> int:
-        """Padding tokens up to which rows of different lengths had better run together."""
+        """The number of padding tokens up to which it is faster to run rows of different lengths together."""
         return 65_536 if self.packs_rows else 4096
 
     # LoRA and gradient checkpointing on shared weights
@@ -433,12 +436,14 @@ class Backbone(nn.Module):
         self._recomputes_blocks = True
 
     def _recompute_contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        """Called when a block runs forward: its recomputation must see the switches as they are now."""
+        """Called in a block's forward pass: its recomputation must use the switches as they are at this moment."""
         return nullcontext(), _SwitchesAsNow([one.switch for one in self._loras])
 
 
 def _scores(batch: Batch) -> Tensor:
-    """What is added to attention's scores, (B, 1, S, S): who may see whom, and how present each is."""
+    """The terms added to attention's scores, (B, 1, S, S): the causal mask, padding, and the presence of
+    each position.
+    """
     assert batch.attention_BS is not None, "some row says how present its vectors are"
     dtype, size = batch.embeds_BSD.dtype, batch.mask_BS.shape[1]
     causal_SS = torch.ones(size, size, dtype=torch.bool, device=batch.mask_BS.device).tril()
@@ -448,7 +453,9 @@ def _scores(batch: Batch) -> Tensor:
 
 
 class _SwitchesAsNow:
-    """Remembers the switches when made; on entry sets them to that, on exit back. May be entered again."""
+    """Stores the states of the switches when it is made, sets them on entry and resets them on exit. It can be entered
+    again.
+    """
 
     def __init__(self, switches: Sequence[LoraSwitch]) -> None:
         self._states = [(switch, switch.is_on) for switch in switches]
@@ -479,7 +486,7 @@ def _check_layout(tokenizer: PreTrainedTokenizerFast, images: ImageConfig) -> No
     messages = [{"role": turn.role, "content": turn.parts[0]} for turn in probe]
     try:
         theirs = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    except Exception as error:  # a template is a program of the checkpoint's, and may raise anything
+    except Exception as error:  # a template is code of the checkpoint and may raise anything
         raise ValueError(f"its chat template fails: {error}") from error
     ids = tokenizer.backend_tokenizer.encode(theirs, add_special_tokens=False).ids
     if tuple(ids) != ChatTokenizer(tokenizer.backend_tokenizer, images).tokenise(probe).ids:
@@ -497,7 +504,7 @@ def byte_tokenizer() -> Tokenizer:
 
 
 def _image_config(processor: Qwen2VLImageProcessorPil) -> ImageConfig:
-    """How a checkpoint wants its pictures; one that wants a step that we do not take, or none of ours, is refused."""
+    """A checkpoint's image preparation. It is refused if it has a step that we lack, or lacks one of ours."""
     for name, expected in _PREPARATION.items():
         if getattr(processor, name) != expected:
             raise ValueError(f"its pictures need {name} = {getattr(processor, name)}; only {expected} is supported")
@@ -515,7 +522,7 @@ def _image_config(processor: Qwen2VLImageProcessorPil) -> ImageConfig:
 
 
 def _sizes(config: Any) -> dict[str, dict[str, Any]]:
-    """The numbers that decide the shapes and the meaning of the weights, whatever the library's version."""
+    """The numbers that determine the shapes and the meaning of the weights, independent of the library's version."""
     text = "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim"
     vision = (
         "depth hidden_size intermediate_size num_heads out_hidden_size patch_size spatial_merge_size "

@@ -1,8 +1,8 @@
-"""Norms that take out what all of their inputs have in common.
+"""Calibrates norms so that they remove what all of their inputs have in common.
 
-Pooled states of a policy are nearly the same vector, whatever they are states of; what tells one from another is a
-small part of each. A layer norm leaves it as small as it is, and what learns behind it learns the common part first.
-With its weight and bias set by some data, every coordinate has a mean of zero and a spread of one over them.
+All pooled states of a policy are nearly the same vector; only a small part differs between them. A plain layer norm
+keeps this part small, and the layers behind it learn the common part first. A calibrated norm has its weight and bias
+set from data, so that every coordinate has mean zero and standard deviation one over these data.
 
 Shapes: N inputs, X their width.
 """
@@ -14,18 +14,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 _LEAST_SPREAD = 0.01
-"""Of a coordinate after its norm; less is taken for noise."""
+"""The least standard deviation of a coordinate after the norm; smaller ones count as noise."""
 
 
 def are_calibrated(norms: Sequence[nn.LayerNorm]) -> bool:
-    """Whether one of them is no longer as it was made."""
+    """Whether a weight or bias of any norm differs from its initial value."""
     return any(bool((norm.weight != 1).any() or (norm.bias != 0).any()) for norm in norms)
 
 
 @torch.no_grad()
 def moments_of(norms: Sequence[nn.LayerNorm], inputs: Sequence[Tensor]) -> Tensor:
-    """What `calibrate` goes by: sums over the inputs of each norm, (N, X) and as many of each, which may be added to
-    those over others."""
+    """The sums over each norm's inputs (N, X) that `calibrate` needs. Sums over several groups of inputs may
+    be added.
+    """
     sums = [inputs[0].new_full((1,), len(inputs[0]), dtype=torch.float64)]
     for norm, seen_NX in zip(norms, inputs, strict=True):
         plain_NX = F.layer_norm(seen_NX.float(), norm.normalized_shape, eps=norm.eps).double()
@@ -35,7 +36,7 @@ def moments_of(norms: Sequence[nn.LayerNorm], inputs: Sequence[Tensor]) -> Tenso
 
 @torch.no_grad()
 def calibrate(norms: Sequence[nn.LayerNorm], moments: Tensor) -> None:
-    """Set weights and biases by the moments of all inputs together; without any, nothing changes."""
+    """Set weights and biases from the summed moments of all inputs. Without inputs nothing changes."""
     num, rest = moments[0], moments[1:]
     if num == 0:
         return

@@ -36,8 +36,8 @@ class ChatTokenizer:
     def tokenise(self, prompt: Prompt, *, reply: str | None = None, is_complete: bool = False) -> TokenRow:
         """A prompt followed by the opening of its answer.
 
-        With `reply` the answer follows as the target. With `is_complete` nothing follows: the prompt is something to
-        read, not to answer.
+        With `reply` the answer follows as the target. With `is_complete` no opening follows: the prompt is only read,
+        not answered.
         """
         if not prompt:
             raise ConfigError("A prompt needs at least one turn.")
@@ -64,7 +64,7 @@ class ChatTokenizer:
         return [self.special["<|im_start|>"], *self.encode(f"{role}\n")]
 
     def pack(self, rows: Sequence[TokenRow]) -> PackedRows:
-        """Rows end to end, ready to be embedded: all that needs no weights."""
+        """Rows end to end, with everything that embedding needs besides weights."""
         image_token = self.special["<|image_pad|>"]
         grids = [[self.token_grid(picture.width, picture.height) for picture in row.pictures] for row in rows]
         placed = [text_and_image_positions(row.ids, image_token, own) for row, own in zip(rows, grids, strict=True)]
@@ -89,7 +89,7 @@ class ChatTokenizer:
         return self.tokenizer.decode(list(ids), skip_special_tokens=True)
 
     def token_grid(self, width: int, height: int) -> tuple[int, int]:
-        """Rows and columns of tokens that a picture of this size becomes."""
+        """Rows and columns of visual tokens for a picture of this size."""
         fitted_h, fitted_w = fitted_size(height, width, self.images)
         return fitted_h // self.images.pixels_per_token, fitted_w // self.images.pixels_per_token
 

@@ -1,4 +1,4 @@
-"""A trained memory on disk: its weights, its config, and the backbone it belongs to. Nothing of the backbone itself."""
+"""A trained memory on disk: its weights, its config, and the identity of its backbone. The backbone is not stored."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -35,17 +35,17 @@ _FREE_FIELDS = {
 
 @dataclass(frozen=True)
 class ActingParts:
-    """Which parts of a stored memory are trained and therefore may act."""
+    """The parts of a stored memory that are trained and may therefore act."""
 
     is_dynamic: bool
-    """The readout."""
+    """Whether the readout acts."""
     is_gated: bool
-    """The gate."""
+    """Whether the gate acts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """What is known of a stored memory before its weights are read."""
+    """A stored memory, as far as it is known before its weights are read."""
 
     folder: Path
     config: MemoryConfig
@@ -53,9 +53,9 @@ class Checkpoint:
     encoder_backbone: BackboneIdentity
     weights_sha256: str
     dtype: str
-    """The precision the memory was in; it acts in the same again."""
+    """The precision that the memory was trained in, and acts in."""
     notes: Mapping[str, Any] = field(default_factory=dict)
-    """Whatever the trainer wants to say: stage, step, command, metrics."""
+    """Notes of the trainer: stage, step, command, metrics."""
 
     @classmethod
     def save(
@@ -69,7 +69,8 @@ class Checkpoint:
     ) -> "Checkpoint":
         """Write the trained weights and their card, whole or not at all.
 
-        With `is_half` they are rounded to bfloat16 on the way, for half the size; they act in their own precision.
+        With `is_half` they are stored as bfloat16, for half the size; they still act in the precision they were trained
+        in.
         """
         data = write_tensors(_stored_state(policy, is_half=is_half))
         checkpoint = cls(
@@ -125,7 +126,7 @@ class Checkpoint:
     def acting_parts(self) -> "ActingParts":
         """The parts that the last stage trained, from the settings in the notes; all parts if there are none.
 
-        A readout or a gate that no stage has trained would act all the same.
+        The others must stay off, because an untrained readout or gate would act without any error.
         """
         damaged, where = f"The card of the checkpoint {self.folder} is damaged", "notes"
         stage: Mapping[str, Any] = self.notes
@@ -150,8 +151,8 @@ class Checkpoint:
     def load_into(self, policy: MemoryPolicy, *, may_differ: Collection[str] = ()) -> None:
         """Replace a policy's memory weights by the stored ones; refuse unless they belong there.
 
-        `may_differ` are settings that the weights do not know of yet. Where the gate's view differs, it stays as it is;
-        where the number of tokens may and is smaller, the first of them are taken.
+        `may_differ` names settings that may differ from the checkpoint's. If the gate's settings differ, the policy's
+        own gate stays. If the number of tokens may differ and is smaller, the first tokens are taken.
         """
         self._check_backbones(policy.backbone, policy.encoder.backbone)
         self._check_config(policy, may_differ)
@@ -183,7 +184,9 @@ class Checkpoint:
                 tensor.copy_(state[name])
 
     def holds(self, policy: MemoryPolicy, *, is_half: bool = False) -> bool:
-        """Whether `save` would write these very weights, and they are whole; threshold and notes may be others."""
+        """Whether the checkpoint is undamaged and holds exactly the weights that `save` would write. Threshold and
+        notes may differ.
+        """
         gate = replace(self.config.gate, threshold=policy.config.gate.threshold)
         if replace(self.config, gate=gate) != policy.config:
             return False
@@ -242,7 +245,7 @@ class Checkpoint:
 
     def _check_config(self, policy: MemoryPolicy, may_differ: Collection[str]) -> None:
         stored, wanted = flattened(to_plain(self.config)), flattened(to_plain(policy.config))
-        for fields in (stored, wanted):  # no width means the policy's
+        for fields in (stored, wanted):  # None means the policy's width
             fields["compressor.width"] = fields["compressor.width"] or policy.backbone.width
         for name, value in stored.items():
             if name not in {*_FREE_FIELDS, *may_differ} and wanted[name] != value:
@@ -266,13 +269,13 @@ class Checkpoint:
 
 
 def _stored_state(policy: MemoryPolicy, *, is_half: bool) -> dict[str, torch.Tensor]:
-    """A policy's trained weights as they go to disk."""
+    """A policy's trained weights in their stored form."""
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in policy.trained_state().items()}
     return {name: tensor.bfloat16() for name, tensor in state.items()} if is_half else state
 
 
 def _of_fewer_tokens(state: Mapping[str, torch.Tensor], own: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The first tokens' part of what there is for every token: base queries, and what the readout adds to them."""
+    """The weights for the first tokens: their base queries, and the readout's residuals of these."""
     queries, residuals = "compressor.base_queries_RKH", ("readout.out.weight", "readout.out.bias")
     first = {queries: state[queries][:, : own[queries].shape[1]]}
     first |= {name: state[name][: own[name].shape[0]] for name in residuals}

@@ -11,7 +11,7 @@ R = TypeVar("R")
 
 
 def compiled_on_gpu(function: Callable[P, R]) -> Callable[P, R]:
-    """The first argument is a tensor; its device decides."""
+    """Compiles a function if the device of its first argument, a tensor, is a GPU."""
     fast = lru_cache(lambda: torch.compile(function, dynamic=True))
 
     @wraps(function)

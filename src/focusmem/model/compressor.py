@@ -1,7 +1,7 @@
 """Compresses an item's features into K memory tokens: C_Phi, with the role-aware base queries.
 
-Shapes: N items, T evidence tokens, K memory tokens, E encoder width, H compressor width, A heads of width X,
-D policy width. Paper, Appendix A.1; which layers carry biases and norms is pinned by its parameter count.
+Shapes: N items, T evidence tokens, K memory tokens, E encoder width, H compressor width, A heads of width X, D policy
+width. Paper, Appendix A.1; its parameter count determines which layers have biases and norms.
 """
 
 import math
@@ -31,7 +31,7 @@ class CompressorConfig:
     """H; None takes the policy's width, as in the paper."""
     num_heads: PositiveInt = 16
     num_refinements: PositiveInt = 8
-    """How often the one shared block is applied."""
+    """How often the shared block is applied."""
     ffn_ratio: PositiveInt = 4
     query_std: float = 1.0
     """Spread of fresh base queries: wide enough that the K tokens of a block start out different."""
@@ -46,12 +46,12 @@ class CompressorConfig:
 
 @dataclass(frozen=True)
 class KeysValues:
-    """Evidence projected once, for any number of readouts: nothing here depends on the query."""
+    """Evidence projected to keys and values, for any number of readouts: they do not depend on the query."""
 
     keys_NATX: Tensor
     values_NATX: Tensor
     mask_NT: Tensor | None
-    """True where a token counts; None when all do."""
+    """True for tokens that count; None if all do."""
 
     @property
     def num_items(self) -> int:
@@ -69,7 +69,9 @@ class Features:
     features_NTH: Tensor
     mask_NT: Tensor | None
     is_absorbed: bool = True
-    """Fold the projections into queries and results (same numbers, less work) instead of projecting each time."""
+    """Fold the projections into queries and results instead of projecting each time: the same results with
+    less work.
+    """
 
     @property
     def num_items(self) -> int:
@@ -82,15 +84,15 @@ class Features:
 
 @dataclass(frozen=True)
 class SharedKeysValues:
-    """Items that are read several times, each kept once: the queries of all readings of an item stand side by side."""
+    """Items that are read several times but stored once: the queries of all readings of an item attend together."""
 
     items: KeysValues
     item_of_reading_N: Tensor
-    """Which item each of the N readings is of."""
+    """The item of each of the N readings."""
     reading_IU: Tensor
-    """The readings of each item, padded to the most read one with any reading."""
+    """The readings of each item, padded with arbitrary readings to the item that is read most often."""
     slot_N: Tensor
-    """Where each reading stands in `reading_IU`, row after row."""
+    """The index of each reading in the flattened `reading_IU`."""
 
     @classmethod
     def of(cls, items: KeysValues, item_of_reading: Sequence[int]) -> "SharedKeysValues":
@@ -120,7 +122,7 @@ class SharedKeysValues:
     def attend(self, queries_NAKX: Tensor) -> Tensor:
         num_items, most = self.reading_IU.shape
         _, heads, num_queries, _ = queries_NAKX.shape
-        # By `index_select`: the gradient of choosing by a table would be sorted first.
+        # `index_select` is used because the backward pass of advanced indexing sorts its indices first.
         chosen = queries_NAKX.index_select(0, self.reading_IU.flatten())
         beside_IAQX = chosen.view(num_items, most, *chosen.shape[1:]).transpose(1, 2).flatten(2, 3)
         result_IAQX = _attend(beside_IAQX, self.items)
@@ -158,7 +160,9 @@ class Compressor(nn.Module):
         self._initialise(output_std)
 
     def _initialise(self, output_std: float) -> None:
-        """Unit scale inside, small residual branches (they repeat), and an output as spread as token embeddings."""
+        """Unit scale inside, small residual branches (they are applied repeatedly), and outputs with the spread of
+        token embeddings.
+        """
         branch = 1 / math.sqrt(2 * self.config.num_refinements)
         gains = {self.w_result: branch, self.ffn_down: branch, self.w_out: output_std}
         for layer in (module for module in self.modules() if isinstance(module, nn.Linear)):
@@ -168,7 +172,7 @@ class Compressor(nn.Module):
         nn.init.normal_(self.base_queries_RKH, std=self.config.query_std)
         nn.init.normal_(self.role_vectors_RD, std=output_std)
 
-    # The side that does not depend on the query
+    # Independent of the query
 
     def features(self, hidden_NTE: Tensor) -> Tensor:
         """H~ = LN(H) W_in, (N, T, H)."""
@@ -180,7 +184,7 @@ class Compressor(nn.Module):
         )
         return KeysValues(keys_NATX, values_NATX, mask_NT)
 
-    # The side that does
+    # Dependent on the query
 
     def queries(self, roles_N: Tensor) -> Tensor:
         """The base queries of each item's role, (N, K, H)."""
@@ -215,12 +219,14 @@ class Compressor(nn.Module):
         return latents_NKH
 
     def _attention_over(self, evidence: Sequence[Evidence]) -> Callable[[Tensor], Tensor]:
-        """How to attend to this evidence: queries (N, A, K, X) to results of the same shape. Settled once per call."""
+        """The attention function for this evidence, from queries (N, A, K, X) to results of the same shape. Chosen once
+        per call.
+        """
         absorbed = [group for group in evidence if isinstance(group, Features) and group.is_absorbed]
         if len(absorbed) == len(evidence):
             return partial(self._attend_absorbed, evidence=absorbed)
         if any(isinstance(group, Features) and not group.is_absorbed for group in evidence):
-            # Project at every refinement, as the equations are written.
+            # Projects at every refinement, exactly as in the paper's equations.
             return lambda queries_NAKX: self._attention_over([self._projected(one) for one in evidence])(queries_NAKX)
         projected = [self._projected(group) for group in evidence]
         kept = [group for group in projected if isinstance(group, KeysValues) and _is_kept_on_gpu(group)]
@@ -236,7 +242,7 @@ class Compressor(nn.Module):
         return self.keys_values(group.features_NTH, group.mask_NT) if isinstance(group, Features) else group
 
     def _attend_absorbed(self, queries_NAKX: Tensor, *, evidence: Sequence[Features]) -> Tensor:
-        """softmax(q (W_k H~)^T) W_v H~ = softmax((q W_k) H~^T) H~ W_v: the evidence itself is never projected."""
+        """softmax(q (W_k H~)^T) W_v H~ = softmax((q W_k) H~^T) H~ W_v, so the evidence is never projected."""
         heads, num_queries = queries_NAKX.shape[1:3]
         dtype = queries_NAKX.dtype
         w_key_AXH = self.w_key.weight.view(heads, self.head_width, self.width).to(dtype)
@@ -275,7 +281,7 @@ def _with_their_queries(queries_NAKX: Tensor, evidence: Sequence[EvidenceT]) -> 
 
 
 def _is_kept_on_gpu(group: KeysValues) -> bool:
-    """Whether the kernel for kept items applies: unpadded, half precision, and no gradient wanted."""
+    """Whether the kernel for cached items can be used: no padding, half precision, and no gradient."""
     if group.mask_NT is not None or torch.is_grad_enabled():
         return False
     keys = group.keys_NATX
@@ -284,5 +290,7 @@ def _is_kept_on_gpu(group: KeysValues) -> bool:
 
 
 def _never_empty(mask_NT: Tensor) -> Tensor:
-    """An item without any token would attend to nothing (NaN). It attends to padding instead; the gate drops it."""
+    """Attention over an item without tokens would give NaN. Such an item attends to padding instead, and the gate drops
+    it.
+    """
     return mask_NT | ~mask_NT.any(dim=-1, keepdim=True)

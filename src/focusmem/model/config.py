@@ -17,16 +17,18 @@ StateSource = Literal["embeddings", "hidden"]
 
 @checked_dataclass(frozen=True, kw_only=True)
 class MemoryConfig:
-    """Every default is the paper's."""
+    """All defaults are the paper's values."""
 
     lora: LoraConfig = field(default_factory=LoraConfig)
     compressor: CompressorConfig = field(default_factory=CompressorConfig)
     readout: ReadoutConfig = field(default_factory=ReadoutConfig)
     gate: GateConfig = field(default_factory=GateConfig)
     state_source: StateSource = "embeddings"
-    """u_t: the mean of the context's input embeddings (free), or of the policy's hidden states."""
+    """Source of u_t: the mean of the context's input embeddings, which costs nothing, or of the policy's
+    hidden states.
+    """
     state_layer: PositiveInt | None = None
-    """With `hidden`: after how many of the policy's blocks to stop; costs that share of a prefill."""
+    """With `hidden`: the number of the policy's blocks to run; the cost is the same share of a prefill."""
 
     def __post_init__(self) -> None:
         if (self.state_source == "hidden") != (self.state_layer is not None):

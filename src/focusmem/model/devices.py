@@ -1,4 +1,4 @@
-"""Where a model runs, from the word that a person gives."""
+"""Devices, from the names that users give."""
 
 import torch
 
@@ -6,7 +6,7 @@ from focusmem.errors import ConfigError
 
 
 def usable_device(name: str) -> torch.device:
-    """`cpu`, `cuda` or `cuda:1`; refused in a sentence where there is no such thing here."""
+    """The device `cpu`, `cuda` or `cuda:1`. Raises ConfigError if this machine does not have it."""
     try:
         device = torch.device(name)
     except RuntimeError as error:
@@ -19,11 +19,11 @@ def usable_device(name: str) -> torch.device:
 
 
 def fast_dtype(device: torch.device) -> torch.dtype:
-    """The precision that a policy runs in there."""
+    """The precision in which a policy runs on a device."""
     return torch.bfloat16 if device.type == "cuda" else torch.float32
 
 
 def wait_for(device: torch.device) -> None:
-    """Returns when all work on the device is done. Calls return before a GPU has finished, which would spoil timing."""
+    """Waits until all work on the device is done. Calls return before a GPU has finished, so timings need this."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -1,4 +1,4 @@
-"""Evidence items after the encoder: all that a readout needs, whatever the decision."""
+"""Evidence items after the encoder: everything a readout needs that does not depend on the decision."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ class EncodedItems:
     summary_NE: Tensor
     """Mean of each item's hidden states: the readout adapter's view of the item."""
     looks_NE: Tensor
-    """Mean of each item's input embeddings, as a state is that of a decision's."""
+    """Mean of each item's input embeddings, computed as the state of a decision is."""
 
     @property
     def num_items(self) -> int:
@@ -32,14 +32,16 @@ class EncodedItems:
         return mask_NT.any(dim=-1)
 
     def read_as(self, items: Sequence[int]) -> "EncodedItems":
-        """These items of the group, in this order and as often as named, without copying their evidence."""
+        """The named items of the group, in this order and possibly repeated, without copying their evidence."""
         if not isinstance(self.evidence, KeysValues):
             raise TypeError(f"only keys and values can be shared, not {type(self.evidence).__name__}")
         shared = SharedKeysValues.of(self.evidence, items)
         return EncodedItems(shared, *(one[shared.item_of_reading_N] for one in (self.summary_NE, self.looks_NE)))
 
     def split(self, lengths: Sequence[int]) -> list["EncodedItems"]:
-        """Each item on its own, cut to its length. Copies: a view would keep the whole group alive."""
+        """The items one by one, each cut to its length. They are copies, because a view would keep the whole group in
+        memory.
+        """
         return [self._one(index, length) for index, length in enumerate(lengths)]
 
     def _one(self, index: int, length: int) -> "EncodedItems":

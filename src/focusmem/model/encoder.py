@@ -20,9 +20,9 @@ class EvidenceEncoder(nn.Module):
         super().__init__()
         attached = backbone.add_lora(config)
         self.updates, self.switch = attached.updates, attached.switch
-        # When the encoder goes, so do its hooks: several memories may be tried on one backbone.
+        # The hooks are removed together with the encoder, because several memories may use one backbone in turn.
         weakref.finalize(self, backbone.remove_lora, attached)
-        self._shared = (backbone,)  # in a tuple, so that the backbone is not counted as a part of the encoder
+        self._shared = (backbone,)  # in a tuple, so that the backbone is not registered as a submodule
 
     @property
     def backbone(self) -> Backbone:

@@ -1,4 +1,4 @@
-"""Encoded evidence, kept: in memory up to a limit, and on disk for the next process.
+"""A cache of encoded evidence: in memory up to a limit, and on disk for later processes.
 
 An entry is found again only under the same raw serialisation, the same weights, the same form and the same
 precision, so another checkpoint can never read a stale one.
@@ -41,29 +41,29 @@ class CacheConfig:
     form: EvidenceForm = "keys_values"
     """Keys and values (fastest), or the features before them (half the bytes)."""
     precision: Precision = "exact"
-    """As computed, rounded to bfloat16, or 8 bits per number with one scale per token and head."""
+    """Exact, rounded to bfloat16, or 8 bits per number with one scale per token and head."""
     memory_limit_bytes: NonNegativeInt = 4 * 2**30
-    """The least recently used entries leave memory when this is passed; they stay on disk."""
+    """Above this size the least recently used entries leave memory; they stay on disk."""
     folder: Path | None = None
-    """Where entries outlive the process; None keeps them in memory only."""
+    """The folder for entries on disk; None keeps them in memory only."""
     max_batch_tokens: PositiveInt = 16_384
     """Missing items are encoded together up to this many tokens, padding included."""
 
 
 @dataclass
 class CacheCounts:
-    """What the cache did so far."""
+    """Counts of the cache's operations so far."""
 
     num_memory_hits: int = 0
     num_disk_hits: int = 0
     num_encoded: int = 0
     num_evicted: int = 0
     num_corrupt: int = 0
-    """Files whose checksum did not hold; each was deleted and its item encoded again."""
+    """Files with a wrong checksum; each was deleted and its item was encoded again."""
 
 
 class EvidenceCache:
-    """Encodes an item when it is first asked for and hands out the kept entry after that."""
+    """Encodes an item when it is first requested, and returns the kept entry afterwards."""
 
     def __init__(self, policy: MemoryPolicy, config: CacheConfig | None = None) -> None:
         self.policy, self.config = policy, config or CacheConfig()
@@ -83,7 +83,7 @@ class EvidenceCache:
     def _fetch(self, prompts: Sequence[Prompt]) -> list[EncodedItems]:
         digests = [prompt_digest(prompt) for prompt in prompts]
         context = self._context()
-        # Held here as well, so that an item evicted while others arrive is still handed out.
+        # Held here as well, so that an item that is evicted meanwhile is still returned.
         found: dict[str, dict[str, Tensor]] = {}
         missing: dict[str, Prompt] = {}
         for digest, prompt in zip(digests, prompts, strict=True):
@@ -102,14 +102,14 @@ class EvidenceCache:
         for digest, entry in found.items():
             if (digest, context) in self._unwritten and digest not in missing:
                 failure = self._to_disk(digest, context, entry) or failure
-        if failure is not None:  # only now: a full disk must not lose what has been encoded
+        if failure is not None:  # raised last, so that a full disk loses no encoded item
             raise failure
         return [self._restored(found[digest]) for digest in digests]
 
     def size_of(self, prompt: Prompt) -> int | None:
         """The bytes of an item's entry on disk, or in memory if it is not on disk; None if it is not kept.
 
-        The file is not read, so that a damaged one counts.
+        The file is not read, so a damaged file counts too.
         """
         digest, context = prompt_digest(prompt), self._context()
         path = self._path(digest, context)
@@ -171,7 +171,7 @@ class EvidenceCache:
         return entry
 
     def _to_disk(self, digest: str, context: str, entry: dict[str, Tensor]) -> StorageError | None:
-        """Write an entry; what went wrong is returned, and writing is tried again when the item is next asked for."""
+        """Write an entry. An error is returned, not raised; writing is tried again when the item is next requested."""
         path = self._path(digest, context)
         if path is None:
             return None
@@ -194,7 +194,7 @@ class EvidenceCache:
         return None if folder is None else folder / digest[:2] / f"{digest}.{context}.safetensors"
 
     def _context(self) -> str:
-        """What an entry depends on besides its item."""
+        """A digest of everything that an entry depends on besides its item."""
         parts = f"{_SCHEMA_VERSION} {self.policy.fingerprint()} {self.config.form} {self.config.precision}"
         return hashlib.sha256(parts.encode()).hexdigest()[:32]
 
@@ -252,7 +252,7 @@ def forget_on_disk(folder: Path, prompt: Prompt) -> None:
 
 
 def prompt_digest(prompt: Prompt) -> str:
-    """Names a serialisation by all that the encoder reads of it."""
+    """A digest of everything in a serialisation that the encoder reads."""
     digest = hashlib.sha256()
     for turn in prompt:
         parts = [["text", part] if isinstance(part, str) else ["picture", part.digest] for part in turn.parts]
@@ -261,7 +261,7 @@ def prompt_digest(prompt: Prompt) -> str:
 
 
 def quantise(tensor: Tensor) -> tuple[Tensor, Tensor]:
-    """8-bit numbers and, for each vector along the last axis, the scale that restores them."""
+    """8-bit numbers, and the scale of each vector along the last axis that restores them."""
     scale = tensor.float().abs().amax(dim=-1, keepdim=True).clamp(min=1e-12) / _INT8_MAX
     return (tensor.float() / scale).round().to(torch.int8), scale
 
@@ -283,7 +283,7 @@ def _sealed(entry: dict[str, Tensor]) -> bytes:
 
 
 def _checked(data: bytes) -> dict[str, Tensor] | None:
-    """The tensors of a file, or None when they are not as written."""
+    """The tensors of a file; None if the file is damaged."""
     try:
         header, _ = _parts(data)
         if header["__metadata__"]["sha256"] != _checksum(data):
@@ -300,7 +300,7 @@ def _checksum(data: bytes) -> str:
 
 
 def _parts(data: bytes) -> tuple[dict[str, dict[str, str]], bytes]:
-    """A safetensors file is the length of its JSON header, the header, and the numbers."""
+    """Splits a safetensors file, which holds the length of its JSON header, the header, and the numbers."""
     start = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:start])
     if not isinstance(header, dict):

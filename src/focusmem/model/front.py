@@ -16,7 +16,7 @@ from focusmem.model.inputs import Row, stack_rows
 
 @dataclass(frozen=True)
 class ReadFront:
-    """What a causal policy keeps of a front: keys and values of each layer, and where the text after it begins."""
+    """The state of a causal policy after reading a front: keys and values of each layer, and the next position."""
 
     layers: tuple[tuple[Tensor, Tensor], ...]
     """Keys and values, each (1, A, P, X)."""

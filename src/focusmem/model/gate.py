@@ -1,4 +1,4 @@
-"""What is allowed in: T_xi scores each block against the current state and keeps or drops it whole.
+"""The trust gate T_xi: scores each block against the current state and keeps or drops the whole block.
 
 Shapes: N blocks, K memory tokens, D policy width, E evidence width.
 Paper, Appendix A.3; HardConcrete after Louizos et al. 2018.
@@ -23,24 +23,26 @@ _Trust = Annotated[float, Field(gt=0, lt=1)]
 @checked_dataclass(frozen=True, kw_only=True)
 class GateConfig:
     kind: str = "mlp"
-    """Which class of `GATES`."""
+    """The gate's class, as a name in `GATES`."""
     hidden_width: PositiveInt = 256
     threshold: _Trust = 0.3
-    """gamma: at inference a block passes when its trust is above this."""
+    """gamma: at inference a block passes if its trust is above this."""
     open_at: _Trust = 0.9
-    """Trust of a fresh gate: memory is let in until training says otherwise."""
+    """Trust of an untrained gate, so that memory passes at the start of training."""
     temperature: PositiveFloat = 2 / 3
     """beta of the HardConcrete distribution."""
     stretch: tuple[Annotated[float, Field(lt=0)], Annotated[float, Field(gt=1)]] = (-0.1, 1.1)
-    """Its limits before it is cut to [0, 1]."""
+    """Limits of the distribution before it is clipped to [0, 1]."""
     sees_evidence: bool = False
-    """Whether it also sees a mean over the item itself, which is kept with every item. The paper's sees the block
-    alone; but a block keeps what serves actions, and where it comes from may be lost on the way."""
+    """Whether the gate also sees a mean over the item itself, which is kept with every item. The paper's gate sees only
+    the block. A block keeps what helps actions, and may lose which site it comes from.
+    """
     evidence_source: EvidenceSource = "hidden"
-    """Of what: the encoder's hidden states, or its input embeddings, as a state is by default."""
+    """What this mean is over: the encoder's hidden states, or its input embeddings, as for the state by default."""
     shares_projection: bool = False
-    """Whether state and evidence go through one projection. For means of the same embeddings: what tells one origin
-    from another is then the same for both from the start, and takes far fewer of them to learn."""
+    """Whether state and evidence share one projection. This suits means of the same embeddings: both are compared in
+    one space from the start, so the gate needs far fewer sites to learn to distinguish them.
+    """
 
     def __post_init__(self) -> None:
         if self.kind not in GATES:
@@ -51,20 +53,20 @@ class GateConfig:
 
 @dataclass(frozen=True)
 class Trust:
-    """The gate's view of N blocks."""
+    """The gate's decisions about N blocks."""
 
     logits_N: Tensor
     keep_N: Tensor
-    """True where the block enters the policy's input."""
+    """True for blocks that enter the policy's input."""
     scale_N: Tensor
-    """One for kept blocks; in training it carries the gradient of keeping."""
+    """One for kept blocks, otherwise zero. In training it carries the gradient of keeping a block."""
 
 
 class TrustGate(nn.Module):
-    """State and block are brought into one space before they are compared: they come from different ones, and a product
-    of coordinates that mean different things says nothing.
+    """Projects state and block into one space before it compares them. They come from different spaces, in which a
+    product of coordinates would mean nothing.
 
-    Its norms are to be calibrated before it learns (`model/calibration.py`).
+    Its norms should be calibrated before training (`model/calibration.py`).
     """
 
     def __init__(self, config: GateConfig, *, policy_width: int, evidence_width: int) -> None:
@@ -91,17 +93,18 @@ class TrustGate(nn.Module):
 
     @property
     def norms(self) -> list[nn.LayerNorm]:
-        """Of what it sees."""
+        """The norms of its inputs."""
         return [self.norm_state, self.norm_block, *([self.norm_evidence] if self.config.sees_evidence else [])]
 
     def seen(self, state_ND: Tensor, blocks_NKD: Tensor, evidence_NE: Tensor) -> list[Tensor]:
-        """What goes into each of its norms."""
+        """The input of each norm."""
         return [state_ND, blocks_NKD.mean(dim=1), *([evidence_NE] if self.config.sees_evidence else [])]
 
     def logits(self, state_ND: Tensor, blocks_NKD: Tensor, evidence_NE: Tensor) -> Tensor:
         """Trust before the sigmoid, (N,). Detach `blocks_NKD` for a loss that must not reshape the blocks.
 
-        `evidence_NE` is what `GateConfig.evidence_source` says of each item. It teaches the encoder nothing.
+        `evidence_NE` is the mean that `GateConfig.evidence_source` names, for each item. No gradient flows from it to
+        the encoder.
         """
         dtype = self.hidden.weight.dtype
         state = self.project_state(self.norm_state(state_ND.to(dtype)))
@@ -125,14 +128,14 @@ class TrustGate(nn.Module):
     ) -> Trust:
         """Decide for each block. Items that are padding or empty (`valid_N` False) never pass.
 
-        In training mode the decision is drawn, with a `generator` of the logits' device; otherwise trust is compared
+        In training mode the decision is sampled, with a `generator` on the logits' device. Otherwise trust is compared
         with the threshold.
         """
         logits_N = self.logits(state_ND, blocks_NKD, evidence_NE)
         if self.training:
             soft_N = self._hard_concrete(logits_N, generator)
             keep_N = (soft_N > 0.5) & valid_N
-            # Straight through: the value is the decision, the gradient that of the soft sample.
+            # Straight-through: the value is the decision, the gradient is that of the soft sample.
             return Trust(logits_N, keep_N, keep_N.float() + (soft_N - soft_N.detach()))
         keep_N = (logits_N.sigmoid() > self.config.threshold) & valid_N
         return Trust(logits_N, keep_N, keep_N.float())

@@ -18,9 +18,9 @@ from focusmem.settings import checked_dataclass
 class GenerationConfig:
     max_new_tokens: PositiveInt = 256
     temperature: NonNegativeFloat = 0.0
-    """Zero takes the likeliest token each time."""
+    """Zero decodes greedily."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Sample only from the likeliest tokens that together reach this probability."""
+    """Sampling uses only the likeliest tokens that together reach this probability."""
 
 
 @torch.no_grad()
@@ -35,7 +35,7 @@ def generate(
     """Token ids of each row's reply, without the stop token.
 
     With a temperature, `seeds` gives each row its own random numbers, so a row's reply does not depend on its
-    neighbours in the batch. `fronts` is what stands in front of each row and has been read before.
+    neighbours in the batch. `fronts` are turns before each row that have been read already.
     """
     if config.temperature > 0 and (seeds is None or len(seeds) != len(rows)):
         raise ConfigError("Sampling needs one seed per row; pass seeds=[...], or temperature=0 for greedy decoding.")
@@ -70,7 +70,7 @@ def generate(
 
 
 def _of_words(backbone: Backbone, hidden_ND: Tensor) -> Tensor:
-    """Logits (N, V) in which no token stands that means a picture: whoever reads the reply would look for one."""
+    """Logits (N, V) without the picture token: a reply that contained it would seem to refer to a picture."""
     logits_NV = backbone.logits(hidden_ND)
     logits_NV[:, backbone.special["<|image_pad|>"]] = float("-inf")
     return logits_NV

@@ -1,4 +1,4 @@
-"""A working chunk that grows by one event per step, read further instead of read again."""
+"""A working chunk that grows by one event per step. Only the new event is encoded."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,10 @@ from focusmem.schemas import Turn
 
 
 class GrowingChunk:
-    """Keeps the encoder's cache of all turns so far, which a causal encoder never revises.
+    """Keeps the encoder's cache of all turns so far. A causal encoder never changes it when turns are appended.
 
-    Only turns that later ones do not change may be appended. What closes the serialisation (the step count) is given
-    to `encoded`, read on top, and taken off again.
+    Only turns that later turns do not change may be appended. The closing of the serialisation (the step count) is
+    passed to `encoded`, which reads it and removes it from the cache again.
     """
 
     def __init__(self, policy: MemoryPolicy, opening: Sequence[Turn]) -> None:
@@ -36,7 +36,7 @@ class GrowingChunk:
 
     @torch.no_grad()
     def encoded(self, closing: Sequence[Turn], *, form: EvidenceForm = "keys_values") -> EncodedItems:
-        """The chunk as it stands, equal to encoding opening, events and closing from scratch."""
+        """The current chunk. The result equals encoding opening, events and closing from scratch."""
         hidden_1SE, embeds_1SE, _ = self._read(closing)
         self._cut_back()
         hidden_1TE = torch.cat([*self._hidden, hidden_1SE], dim=1)
@@ -63,7 +63,9 @@ class GrowingChunk:
             raise
 
     def _cut_back(self) -> None:
-        """Forget what was read beyond the turns that count; after a failure, layers may have read differently far."""
+        """Remove everything after the appended turns from the cache. After a failure, layers may hold different
+        lengths.
+        """
         for layer in self._cache.layers:
             extra = layer.get_seq_length() - self._num_tokens
             if extra > 0:

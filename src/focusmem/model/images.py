@@ -1,4 +1,4 @@
-"""From a picture to the patches the vision tower reads, with Pillow and numpy alone.
+"""Prepares the patches that the vision tower reads from a picture, with Pillow and numpy only.
 
 The result equals the library's own slow image processor bit for bit, and does not change with whether
 torchvision is installed (its resizing differs).
@@ -22,14 +22,14 @@ _MAX_ASPECT_RATIO = 200
 
 @checked_dataclass(frozen=True, kw_only=True)
 class ImageConfig:
-    """How a backbone wants its pictures. The defaults are those of the published Qwen3-VL checkpoints."""
+    """A backbone's image preparation. The defaults are those of the published Qwen3-VL checkpoints."""
 
     patch_size: PositiveInt = 16
     """Side of a square patch, in pixels."""
     merge_size: PositiveInt = 2
     """Patches per side that the tower merges into one token."""
     temporal_patch_size: PositiveInt = 2
-    """A still picture is repeated this often, since the tower reads short clips."""
+    """How often a still picture is repeated, because the tower reads short clips."""
     min_pixels: PositiveInt = 256 * 256
     """Smaller pictures are enlarged to this area."""
     max_pixels: int = 4096 * 4096
@@ -93,10 +93,10 @@ def fitted_pixels(image: Image.Image, config: ImageConfig) -> npt.NDArray[np.uin
 
 
 def cut_patches(pixels_NHWC: Tensor, config: ImageConfig) -> Tensor:
-    """Patches (P, F) of pictures of one size, one picture after the other, normalised where the pixels are: a byte is a
-    quarter of what it becomes, and a GPU turns thousands of them at once.
+    """Normalised patches (P, F) of pictures of one size, one picture after another. They are made on the device of the
+    pixels: bytes are a quarter of the size to copy, and a GPU converts many pictures at once.
     """
-    # A byte has 256 values, so normalising is a table look-up.
+    # A byte has 256 values, so a look-up table normalises.
     table_CV = torch.from_numpy(_normalised_bytes(config)).to(pixels_NHWC.device)
     indices_NHWC = pixels_NHWC.int()
     normalised = torch.stack([table_CV[channel][indices_NHWC[..., channel]] for channel in range(3)], dim=1)

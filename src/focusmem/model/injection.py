@@ -15,7 +15,7 @@ from focusmem.model.inputs import Row, on_device
 
 @dataclass(frozen=True)
 class Place:
-    """Where a block belongs: its decision's row, then its source, then its rank."""
+    """The place of a block: its decision's row, its role, and its rank."""
 
     row: int
     role: int
@@ -23,10 +23,10 @@ class Place:
 
 
 class Injection:
-    """Compacts what each row keeps and shifts the row behind it.
+    """Puts the accepted blocks of each row in front of it and shifts the row's positions.
 
-    A rejected block is absent, not zeroed: a zeroed token still draws attention. A row that keeps nothing is the very
-    row that came in.
+    A rejected block is absent, not zeroed, because a zeroed token still draws attention. A row without accepted blocks
+    is returned unchanged.
     """
 
     def __call__(
@@ -37,7 +37,7 @@ class Injection:
         keep: Sequence[bool],
         presence_N: Tensor | None = None,
     ) -> list[Row]:
-        """`presence_N` is one for each block that is kept, and carries the gradient of keeping it."""
+        """`presence_N` is one for each kept block and carries the gradient of keeping it."""
         accepted: dict[int, list[tuple[Place, int]]] = {}
         for index, (place, is_kept) in enumerate(zip(places, keep, strict=True)):
             if is_kept:
@@ -58,13 +58,16 @@ class Injection:
 
     @staticmethod
     def prefixed(row: Row, blocks_NKD: Tensor, presence_N: Tensor | None = None) -> Row:
-        """A row with blocks in front: plain text positions, no DeepStack rows, everything after moved along."""
+        """A row with blocks in front. Blocks get text positions and no DeepStack features; the positions after them are
+        shifted.
+        """
         return _prefixed([row], [len(blocks_NKD)], blocks_NKD, presence_N)[0]
 
 
 def _prefixed(rows: Sequence[Row], counts: Sequence[int], blocks_NKD: Tensor, presence_N: Tensor | None) -> list[Row]:
-    """Rows with so many of the blocks in front of each. A few operations on all of them, forward and back: one by one,
-    hundreds of rows would keep a GPU waiting."""
+    """Rows with `counts` blocks in front of each. All rows are built in a few operations, because hundreds of rows one
+    by one would keep a GPU waiting.
+    """
     num_tokens, device = blocks_NKD.shape[1], blocks_NKD.device
     fronts, lengths = [num_tokens * count for count in counts], [row.length for row in rows]
     sizes = [front + length for front, length in zip(fronts, lengths, strict=True)]

@@ -1,4 +1,4 @@
-"""What goes into the language model: one row per prompt, then rows padded on the right into a batch.
+"""Inputs of the language model: one row per prompt, then rows padded on the right into a batch.
 
 Shapes: B rows, S positions, D width, V visual positions, L DeepStack levels, T tokens of all rows end to end.
 """
@@ -21,25 +21,26 @@ class TokenRow:
 
     ids: tuple[int, ...]
     pictures: tuple[Screenshot, ...]
-    """In the order of their places in `ids`."""
+    """In the order in which they occur in `ids`."""
     num_target: int = 0
-    """How many ids at the end are the reply to learn or to score."""
+    """Number of ids at the end that are the reply to learn or to score."""
 
 
 @dataclass(frozen=True)
 class PackedRows:
-    """Rows of ids end to end, with all that can be worked out before a device is needed.
+    """Rows of ids end to end, with everything that can be computed without a device.
 
-    Embedding them takes a few operations however many rows there are, so a worker process may pack what a GPU embeds.
+    They are embedded in a few operations, independent of the number of rows, so a worker process can pack them for a
+    GPU.
     """
 
     ids_T: Tensor
     positions_3T: Tensor
     visual_V: Tensor
-    """Which of the T places show a screenshot."""
+    """Positions that show a screenshot, among the T positions."""
     lengths: tuple[int, ...]
     num_visual: tuple[int, ...]
-    """Visual places of each row."""
+    """Number of visual positions of each row."""
     next_positions: tuple[int, ...]
     target_ids: tuple[tuple[int, ...], ...]
     pictures: tuple[tuple[Screenshot, ...], ...]
@@ -49,7 +50,7 @@ class PackedRows:
         return len(self.lengths)
 
     def pin_memory(self) -> "PackedRows":
-        """Called by a data loader, so that copying to a GPU need not wait."""
+        """Called by a data loader, so that copies to a GPU are asynchronous."""
         return self._each(lambda tensor: tensor.pin_memory())
 
     def to(self, device: torch.device) -> "PackedRows":
@@ -76,15 +77,15 @@ class Row:
     deep_LVD: Tensor
     """DeepStack features of the visual positions, one level per early layer."""
     next_position: int
-    """Where the text that follows this row would begin."""
+    """The position of text that would follow this row."""
     target_ids: tuple[int, ...] = ()
     """The reply at the end of the row, to learn or to score."""
     presence_S: Tensor | None = None
-    """How much each vector is there for attention to see: one, through which the gradient of being kept flows back."""
+    """Weight of each vector in attention. The value is one; the gradient of keeping a block flows through it."""
 
     @property
     def num_context(self) -> int:
-        """Positions before the reply."""
+        """Number of positions before the reply."""
         return self.length - len(self.target_ids)
 
     @property
@@ -92,13 +93,13 @@ class Row:
         return self.embeds_SD.shape[0]
 
     def shifted(self, offset: int) -> "Row":
-        """The same row, further along."""
+        """The same row at positions shifted by `offset`."""
         return replace(self, positions_3S=self.positions_3S + offset, next_position=self.next_position + offset)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows padded on the right. `mask_BS` is explicit and is True for what counts."""
+    """Rows padded on the right. `mask_BS` is explicit and True for positions that count."""
 
     embeds_BSD: Tensor
     mask_BS: Tensor
@@ -109,13 +110,13 @@ class Batch:
     next_positions: tuple[int, ...]
     target_ids: tuple[tuple[int, ...], ...]
     places_T: Tensor | None = None
-    """Where each vector that counts stands among all, padding included, row after row."""
+    """Index of each vector that counts in the flattened batch, padding included."""
     presence_BS: Tensor | None = None
-    """None where no row says anything about it."""
+    """None if no row has a `presence_S`."""
 
     @property
     def attention_BS(self) -> Tensor | None:
-        """What presence adds to attention's scores: nothing at one, minus infinity at zero."""
+        """The logarithm of presence, which is added to attention's scores: zero for one, minus infinity for zero."""
         return None if self.presence_BS is None else self.presence_BS.log()
 
 
@@ -129,7 +130,7 @@ def stack_rows(rows: Sequence[Row], *, pad_to: int | None = None) -> Batch:
     places_T = on_device(device, _places_in_batch(lengths, size))
 
     def padded(tensors: list[Tensor], axis: int) -> Tensor:
-        """One copy for all rows: in the backward pass, too."""
+        """Pads all rows with one copy, also in the backward pass."""
         flat = torch.cat(tensors, dim=axis)
         shape = list(flat.shape)
         shape[axis] = len(rows) * size
@@ -141,7 +142,7 @@ def stack_rows(rows: Sequence[Row], *, pad_to: int | None = None) -> Batch:
     if has_presence:
         ones = [torch.ones(length, device=device) for length in lengths]
         own = [one if row.presence_S is None else row.presence_S for row, one in zip(rows, ones, strict=True)]
-        presence_BS = padded([one - 1 for one in own], 0) + 1  # padding is masked anyway, and has a logarithm so
+        presence_BS = padded([one - 1 for one in own], 0) + 1  # padding is masked anyway; one avoids log(0)
     return Batch(
         embeds_BSD=padded([row.embeds_SD for row in rows], 0),
         mask_BS=torch.arange(size, device=device)[None] < torch.tensor(lengths, device=device)[:, None],
@@ -157,23 +158,23 @@ def stack_rows(rows: Sequence[Row], *, pad_to: int | None = None) -> Batch:
 
 
 def on_device(device: torch.device, array: npt.NDArray[np.int64]) -> Tensor:
-    """Without waiting for what the GPU is doing, which a copy from ordinary memory would."""
+    """Copies asynchronously from pinned memory; a copy from ordinary memory would wait for the GPU."""
     tensor = torch.from_numpy(array)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def _places_in_batch(lengths: Sequence[int], size: int) -> npt.NDArray[np.int64]:
-    """Where each token of rows laid end to end stands among rows padded to one size."""
+    """The index of each token of rows laid end to end, in rows padded to one size."""
     starts = np.arange(len(lengths)) * size - np.cumsum([0, *lengths[:-1]])
     places: npt.NDArray[np.int64] = np.arange(sum(lengths)) + np.repeat(starts, lengths)
     return places
 
 
 def alike_in_length(lengths: Sequence[int], *, max_tokens: int, max_padding: int = 4096) -> list[list[int]]:
-    """Rows put together by length, so that little is lost to padding: groups of their numbers, the longest first.
+    """Groups of row numbers of similar length, the longest first, so that there is little padding.
 
-    A group has at most `max_tokens` with its padding, or is a single row. It ends where its padding would pass
-    `max_padding`: about where one more group costs less than the work on more padding.
+    A group has at most `max_tokens` tokens, padding included, or is a single row. It also ends before its padding
+    exceeds `max_padding`; about there, another group is cheaper than more padding.
     """
     groups: list[list[int]] = []
     padding = 0
@@ -194,8 +195,8 @@ def text_and_image_positions(
 ) -> tuple[Tensor, int]:
     """Three-axis positions of one row, and the first free position after it.
 
-    Text counts up on all axes together. A picture stands still in time and spreads over height and width; the text
-    after it goes on past the longer side. `grids` are rows and columns of tokens.
+    Text advances on all axes together. A picture has one time position and spreads over height and width; the text
+    after it continues after the longer side. `grids` are rows and columns of tokens.
     """
     visual = np.flatnonzero(np.asarray(ids) == image_token)
     sizes = [rows * columns for rows, columns in grids]
@@ -214,6 +215,6 @@ def text_and_image_positions(
 
 @lru_cache(maxsize=64)
 def _spread(grid: tuple[int, int]) -> npt.NDArray[np.int64]:
-    """How far each token of a picture is from its first, on the three axes."""
+    """The offset of each token of a picture from the first one, on the three axes."""
     rows, columns = np.indices(grid).reshape(2, -1)
     return np.stack([np.zeros_like(rows), rows, columns])

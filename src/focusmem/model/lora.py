@@ -1,4 +1,4 @@
-"""Low-rank updates that turn the shared base weights into the evidence encoder, and off again for the policy.
+"""Low-rank updates of the shared base weights: switched on for the evidence encoder, off for the policy.
 
 peft could do this, but it reads its on/off flag anew when gradient checkpointing recomputes a layer, so a policy
 pass would be recomputed with the encoder's updates; and switching flips `requires_grad` of every weight. Here the
@@ -40,7 +40,7 @@ class LoraConfig:
 
 
 class LoraSwitch:
-    """Whether the updates take part in the forward pass that is running, in each thread for itself."""
+    """Whether the updates take part in the current forward pass; separate for each thread."""
 
     def __init__(self) -> None:
         self._state = threading.local()
@@ -58,7 +58,7 @@ class LoraSwitch:
             self._state.is_on = before
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "LoraSwitch":
-        """A copied model has a switch of its own, turned off."""
+        """A copied model gets its own switch, turned off."""
         copied = memo[id(self)] = LoraSwitch()
         return copied
 
@@ -68,7 +68,7 @@ class LoraUpdate(nn.Module):
 
     def __init__(self, base: nn.Linear, config: LoraConfig) -> None:
         super().__init__()
-        # Kept in float32 whatever the base is: small steps would vanish in bfloat16.
+        # Kept in float32 for any base precision, because small steps would vanish in bfloat16.
         device = base.weight.device
         self.down_RI = nn.Parameter(torch.empty(config.rank, base.in_features, device=device, dtype=torch.float32))
         self.up_OR = nn.Parameter(torch.zeros(base.out_features, config.rank, device=device, dtype=torch.float32))
@@ -86,7 +86,7 @@ class AttachedLora:
     updates: nn.ModuleDict
     switch: LoraSwitch
     handles: tuple[RemovableHandle, ...]
-    """What takes the updates off the backbone again."""
+    """The hooks' handles, which remove the updates from the backbone."""
 
 
 def attach_lora(layers: nn.ModuleList, config: LoraConfig) -> AttachedLora:

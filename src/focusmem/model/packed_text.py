@@ -1,7 +1,7 @@
 """The backbone's text blocks over rows laid end to end, without padding.
 
-The library pads rows to the longest and launches many small kernels. Here attention stays inside each row, and what
-lies between two products is compiled. Same weights, same numbers: tests hold the two together.
+The library pads rows to the longest and launches many small kernels. Here attention stays inside each row, and the
+operations between two matrix products are compiled. Weights and results are the same; tests compare both.
 
 Shapes: T tokens of all rows, D text width, A heads, X head width, V visual tokens, L DeepStack levels, R rows.
 """
@@ -19,7 +19,7 @@ from focusmem.model.inputs import Batch
 from focusmem.model.lora import LoraUpdate
 
 _KERNEL_STEP = 8
-"""Head widths come in multiples of it."""
+"""Kernels need head widths that are multiples of this."""
 
 Low = tuple[Tensor, Tensor, float]
 """A low-rank update: down, up, and its scale."""
@@ -27,7 +27,7 @@ Low = tuple[Tensor, Tensor, float]
 
 @dataclass(frozen=True)
 class Borders:
-    """Where each row begins, and where the last one ends."""
+    """The start of each row, and the end of the last one."""
 
     starts_R: Tensor
     """(R + 1,), int32."""
@@ -35,16 +35,16 @@ class Borders:
 
 
 def run_packed(text: Any, batch: Batch, updates: nn.ModuleDict | None, *, num_layers: int | None = None) -> Tensor:
-    """What the library's text model gives for padded rows, (B, S, D), with zeros for padding.
+    """The same hidden states (B, S, D) as the library's text model for padded rows, with zeros for padding.
 
-    `updates` are a LoRA's, by the names it gives them; with `num_layers`, states after so many blocks, without the
-    final norm.
+    `updates` are the updates of a LoRA, by its own names. With `num_layers`, the states after that many blocks, without
+    the final norm.
     """
     device, places_T = batch.embeds_BSD.device, batch.places_T
     assert places_T is not None, "rows were stacked by stack_rows"
     ends = torch.tensor([0, *batch.lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
     borders = Borders(ends.to(device, non_blocking=True), max(batch.lengths))
-    # By counting: choosing by a mask would wait for the GPU.
+    # Computed by counting, because indexing with a mask would wait for the GPU.
     counts_T = batch.visual_BS.flatten()[places_T].cumsum(0)
     visual_V = torch.searchsorted(counts_T, torch.arange(1, batch.deep_LVD.shape[1] + 1, device=device))
     flat_XD = batch.embeds_BSD.flatten(0, 1)
@@ -75,8 +75,8 @@ def read_packed(
     num_layers: int | None = None,
     scores_T: Tensor | None = None,
 ) -> Tensor:
-    """Hidden states after the final norm, (T, D). `visual_V` are the places that DeepStack adds to; `scores_T` is
-    added to whatever attention scores a token gets.
+    """Hidden states after the final norm, (T, D). DeepStack features are added at the positions `visual_V`; `scores_T`
+    is added to the attention scores of each token.
     """
     cosine_TX, sine_TX = (table[0] for table in text.rotary_emb(embeds_TD[None], positions_3T[:, None]))
     hidden_TD = embeds_TD
@@ -101,7 +101,7 @@ def read_packed(
 
 
 def _updates_of(updates: nn.ModuleDict, index: int) -> dict[str, Low]:
-    """One block's updates by the path of their linear."""
+    """One block's updates, by the path of their linear layer."""
     start = f"layers/{index}/"
     found: dict[str, Low] = {}
     for name, update in updates.items():
@@ -119,11 +119,11 @@ def _updates_of(updates: nn.ModuleDict, index: int) -> dict[str, Low]:
 def attend_packed(
     queries_TAX: Tensor, keys_TAX: Tensor, values_TAX: Tensor, borders: Borders, scores_T: Tensor | None = None
 ) -> Tensor:
-    """Causal attention inside each example; `scores_T` is added to the scores that a token gets."""
+    """Causal attention inside each example; `scores_T` is added to the attention scores of each token."""
     width = queries_TAX.shape[-1]
     scale = width**-0.5
     if scores_T is not None:
-        # Kernels for rows end to end take no such term, so it comes in as one more factor of each product.
+        # Kernels for rows end to end accept no such term, so it is passed as one more element of queries and keys.
         factors = (torch.full_like(scores_T, 1 / scale), scores_T, torch.zeros_like(scores_T))
         queries_TAX, keys_TAX, values_TAX = (
             _widened(tensor, factor_T)
@@ -133,7 +133,7 @@ def attend_packed(
 
 
 def _widened(tensor_TAX: Tensor, factor_T: Tensor) -> Tensor:
-    """One more element for every head, and zeros up to what kernels like."""
+    """Adds one element to every head, and zeros up to a width that kernels accept."""
     more_TAY = tensor_TAX.new_zeros(*tensor_TAX.shape[:2], _KERNEL_STEP - 1)
     factor_TA1 = factor_T.to(tensor_TAX.dtype)[:, None, None].expand(-1, tensor_TAX.shape[1], 1)
     return torch.cat([tensor_TAX, factor_TA1, more_TAY], dim=-1)

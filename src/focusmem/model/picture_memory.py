@@ -1,4 +1,4 @@
-"""What the vision tower made of pictures, remembered for the next prompt that shows them."""
+"""A cache of the vision tower's features of pictures, for the next prompt that shows them."""
 
 import threading
 from collections import OrderedDict
@@ -14,7 +14,7 @@ FeaturesT = TypeVar("FeaturesT", bound=Measured)
 
 
 class PictureMemory(Generic[FeaturesT]):
-    """Features of screenshots by digest and state of the tower, the most recently used up to a number of bytes."""
+    """Features of screenshots by digest and state of the tower. The least recently used leave above `limit_bytes`."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes, self.num_bytes = limit_bytes, 0
@@ -40,5 +40,5 @@ class PictureMemory(Generic[FeaturesT]):
         return len(self._features)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "PictureMemory[FeaturesT]":
-        """A copied backbone looks for itself."""
+        """A copied backbone starts with an empty cache."""
         return PictureMemory(self.limit_bytes)

@@ -30,24 +30,24 @@ EvidenceForm = Literal["keys_values", "features"]
 
 @dataclass(frozen=True)
 class Memory:
-    """What was read for a batch of decisions, and what of it was let in."""
+    """The blocks of a batch of decisions, and which of them were accepted."""
 
     blocks_NKD: Tensor
-    """As read, the rejected ones included."""
+    """All blocks, the rejected ones included."""
     places: tuple[Place, ...]
     keep: tuple[bool, ...]
     trust: Trust | None = None
-    """None when the gate did not take part."""
+    """None if the gate did not take part."""
     state_ND: Tensor | None = None
-    """u_t of each block's decision; None when neither readout nor gate asked for it."""
+    """u_t of each block's decision; None if neither readout nor gate needed it."""
     valid: tuple[bool, ...] = ()
-    """Which blocks the gate may let in at all; empty when it did not take part."""
+    """Which blocks the gate may accept at all; empty if it did not take part."""
     evidence_NE: Tensor | None = None
-    """What the gate saw of each item's evidence; None when it did not take part."""
+    """The gate's view of each item's evidence; None if it did not take part."""
 
 
 class MemoryPolicy(nn.Module):
-    """One class for training and acting. Only the memory pathway has weights that train."""
+    """One class for training and acting. Only the memory pathway has trained weights."""
 
     def __init__(self, backbone: Backbone, config: MemoryConfig, *, encoder_backbone: Backbone | None = None) -> None:
         super().__init__()
@@ -81,9 +81,9 @@ class MemoryPolicy(nn.Module):
         self._fingerprint: tuple[Any, str] | None = None
 
     def train(self, mode: bool = True) -> "MemoryPolicy":
-        """Training mode is for the memory pathway; the frozen backbone keeps the mode it has.
+        """Sets the mode of the memory pathway; the frozen backbone keeps its mode.
 
-        Weights are taken to change in training mode only: fused optimizers leave no trace on a tensor's version.
+        Weights are assumed to change only in training mode, because fused optimizers do not change a tensor's version.
         """
         self.training = mode
         self._fingerprint = None
@@ -91,7 +91,7 @@ class MemoryPolicy(nn.Module):
             part.train(mode)
         return self
 
-    # Evidence side: depends on no decision
+    # Evidence: independent of decisions
 
     def encode(self, prompts: Sequence[Prompt], *, form: EvidenceForm = "keys_values") -> list[EncodedItems]:
         """Read raw serialisations; one entry per item, without padding, ready to cache."""
@@ -102,7 +102,7 @@ class MemoryPolicy(nn.Module):
         return self.encode_rows(rows, form=form).split([row.length for row in rows])
 
     def encode_rows(self, rows: Sequence[Row], *, form: EvidenceForm = "keys_values") -> EncodedItems:
-        """The same for embedded rows, as one padded group with its mask: the form that training uses."""
+        """As `encode`, but for embedded rows and as one padded group with its mask; training uses this form."""
         batch = stack_rows(rows)
         return self.compress_hidden(self.encoder(batch), batch.embeds_BSD, batch.mask_BS, form=form)
 
@@ -117,7 +117,7 @@ class MemoryPolicy(nn.Module):
             return EncodedItems(Features(features_NTH, mask_NT), summary_NE, looks_NE)
         return EncodedItems(self.compressor.keys_values(features_NTH, mask_NT), summary_NE, looks_NE)
 
-    # Decision side
+    # Decisions
 
     def embed(self, prompts: Sequence[Prompt], replies: Sequence[str] | None = None) -> list[Row]:
         """Decision prompts as rows, with the demonstrated reply at the end where one is given."""
@@ -134,11 +134,13 @@ class MemoryPolicy(nn.Module):
         return self.hidden_state(rows, self.config.state_layer)
 
     def hidden_state(self, rows: Sequence[Row], layer: int | None) -> Tensor:
-        """The same from hidden states after so many blocks; None: after all, and the final norm."""
+        """The state from hidden states after `num_layers` blocks; None takes all blocks and the final norm."""
         return _mean_context(self.backbone.run(stack_rows(rows), num_layers=layer), rows)
 
     def read(self, items: Sequence[EncodedItems], places: Sequence[Place], state_BD: Tensor | None) -> Tensor:
-        """Blocks (N, K, D): for the current state, or with None the fixed ones that serve every state."""
+        """Blocks (N, K, D), read for the current state, or with None the fixed blocks, which are the same for every
+        state.
+        """
         queries_NKH, roles_N = self._queries(items, places, state_BD)
         blocks: Tensor = self.compressor(queries_NKH, [group.evidence for group in items], roles_N)
         return blocks
@@ -159,12 +161,14 @@ class MemoryPolicy(nn.Module):
     def looked_at(
         self, rows: Sequence[Row], items: Sequence[EncodedItems], places: Sequence[Place], *, is_dynamic: bool = True
     ) -> list[Tensor]:
-        """For each item, kept as keys and values, the share of its block's attention on each of its tokens, (T,)."""
+        """For each item, the share of its block's attention on each of its tokens, (T,). Items must be kept as keys and
+        values.
+        """
         state_BD = self.state(rows) if is_dynamic else None
         shares = []
         for item, place in zip(items, places, strict=True):
             if not isinstance(item.evidence, KeysValues):
-                raise TypeError("attention is told for items kept as keys and values only")
+                raise TypeError("attention can be computed only for items kept as keys and values")
             queries_NKH, _ = self._queries([item], [place], state_BD)
             shares.append(self.compressor.looked_at(queries_NKH, item.evidence)[0])
         return shares
@@ -179,7 +183,7 @@ class MemoryPolicy(nn.Module):
         is_gated: bool = True,
         generator: torch.Generator | None = None,
     ) -> Memory | None:
-        """Read every item for its decision and decide what to let in; None where there is nothing to read."""
+        """Read every item for its decision and decide which blocks to accept. None if there are no items."""
         if sum(group.num_items for group in items) != len(places):
             raise ValueError(f"{sum(group.num_items for group in items)} items but {len(places)} places")
         if not places:
@@ -201,12 +205,12 @@ class MemoryPolicy(nn.Module):
         return Memory(blocks_NKD, tuple(places), tuple(keep), trust, state_ND, tuple(valid), evidence_NE)
 
     def seen_evidence(self, items: Sequence[EncodedItems]) -> Tensor:
-        """What the gate is shown of the items' evidence besides their blocks, (N, E)."""
+        """The gate's view of the items' evidence besides their blocks, (N, E)."""
         is_hidden = self.config.gate.evidence_source == "hidden"
         return torch.cat([group.summary_NE if is_hidden else group.looks_NE for group in items])
 
     def inject(self, rows: Sequence[Row], memory: Memory | None) -> list[Row]:
-        """Rows with their accepted blocks in front; without any, the rows themselves."""
+        """Rows with their accepted blocks in front. A row without accepted blocks stays the same."""
         if memory is None:
             return list(rows)
         presence_N = memory.trust.scale_N if self.training and memory.trust is not None else None
@@ -228,11 +232,12 @@ class MemoryPolicy(nn.Module):
         is_gated: bool = True,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, Tensor, Memory | None]:
-        """A training step's view: scores and ids of the replies, with memory in front."""
+        """For a training step: scores and ids of the replies, with memory in front."""
         memory = self.remember(rows, items, places, is_dynamic=is_dynamic, is_gated=is_gated, generator=generator)
         logits_MV, targets_M = self.target_logits(self.inject(rows, memory))
         if self.training and memory is not None:
-            # A draw may keep no block at all; every weight must still be part of the graph (DDP waits for all).
+            # The sampled gate may keep no block, but every weight must be part of the graph, because DDP waits for all
+            # gradients.
             unused = memory.blocks_NKD.sum() + (0 if memory.trust is None else memory.trust.logits_N.sum())
             logits_MV = logits_MV + 0 * unused.to(logits_MV.dtype)
         return logits_MV, targets_M, memory
@@ -247,7 +252,9 @@ class MemoryPolicy(nn.Module):
         is_dynamic: bool = True,
         is_gated: bool = True,
     ) -> tuple[list[Row], list[Row], Memory | None]:
-        """An acting step's view: the prompts as rows, the same with accepted blocks in front, and what was read."""
+        """For an acting step: the prompts as rows, the same rows with accepted blocks in front, and the memory that was
+        read.
+        """
         rows = self.embed(prompts)
         memory = self.remember(rows, items, places, is_dynamic=is_dynamic, is_gated=is_gated)
         return rows, self.inject(rows, memory), memory
@@ -266,7 +273,7 @@ class MemoryPolicy(nn.Module):
         ids = generate(self.backbone, rows, config or GenerationConfig(), seeds=seeds)
         return [self.backbone.text_of(one) for one in ids]
 
-    # What trains, and what a cache may rely on
+    # Trained weights and their identity
 
     def trained_parts(self) -> dict[str, nn.Module]:
         return {
@@ -277,7 +284,7 @@ class MemoryPolicy(nn.Module):
         }
 
     def trained_state(self) -> dict[str, Tensor]:
-        """Every trained weight by its stored name."""
+        """All trained weights, by their stored names."""
         return {
             f"{part}.{name}": tensor
             for part, module in self.trained_parts().items()
@@ -291,8 +298,8 @@ class MemoryPolicy(nn.Module):
         return self
 
     def fingerprint(self) -> str:
-        """Changes whenever a weight changes that encoded evidence depends on."""
-        # Looked at for every decision, so only what tells a change is gathered; contents are read when there was one.
+        """A digest that changes whenever a weight changes that encoded evidence depends on."""
+        # Called for every decision, so only versions are compared; contents are read only after a change.
         shaping = (*self.encoder.parameters(), *self.compressor.parameters(), *self.encoder.backbone.model.parameters())
         versions = tuple((tensor.data_ptr(), tensor._version, tensor.dtype) for tensor in shaping)
         if self.training or self._fingerprint is None or self._fingerprint[0] != versions:
@@ -305,7 +312,7 @@ class MemoryPolicy(nn.Module):
         return self._fingerprint[1]
 
     def identity(self) -> str:
-        """Equal for memories of equal config and weights; for knowing a run again, not for every decision."""
+        """Equal for memories with equal config and weights. It reads all weights, so it is meant for once per run."""
         return hashlib.sha256(f"{self.config} ".encode() + _contents(self.trained_state())).hexdigest()
 
 
@@ -314,7 +321,7 @@ def _mean_context(vectors_BSD: Tensor, rows: Sequence[Row]) -> Tensor:
     device = vectors_BSD.device
     ends_B1 = on_device(device, np.array([[row.num_context] for row in rows]))
     shares_BS = (torch.arange(vectors_BSD.shape[1], device=device) < ends_B1) / ends_B1
-    # Not as a matrix product, which training would do in half precision.
+    # Not a matrix product, because training would compute that in half precision.
     return (shares_BS[..., None] * vectors_BSD.float()).sum(dim=1)
 
 

@@ -1,4 +1,4 @@
-"""What is shown for this decision: A_eta shifts an item's base queries by the current state.
+"""The readout A_eta: shifts an item's base queries by the current state.
 
 Shapes: N items, K memory tokens, D policy width, E encoder width, H compressor width. Paper, Appendix A.3.
 """
@@ -16,7 +16,9 @@ class ReadoutConfig:
 
 
 class Readout(nn.Module):
-    """Query residual from (state, item, role); zero at the start, so training begins at the fixed readout."""
+    """Computes query residuals from state, item and role. They are zero at the start, so training begins at the fixed
+    readout.
+    """
 
     def __init__(
         self, config: ReadoutConfig, *, num_tokens: int, policy_width: int, evidence_width: int, width: int
@@ -35,13 +37,14 @@ class Readout(nn.Module):
 
     @property
     def norms(self) -> list[nn.LayerNorm]:
-        """Of what it sees; to be calibrated before it learns (`model/calibration.py`)."""
+        """The norm of its input, which should be calibrated before training (`model/calibration.py`)."""
         return [self.norm]
 
     def seen(self, state_ND: Tensor, item_NE: Tensor, role_ND: Tensor) -> Tensor:
-        """What goes into its norm, (N, H): the pooled context, the pooled evidence and the role vector."""
+        """The input of the norm, (N, H): the sum of pooled context, pooled evidence and role vector."""
         dtype = self.hidden.weight.dtype
-        # Embeddings and final hidden states differ in scale by orders of magnitude; without this one swamps the other.
+        # Embeddings and final hidden states differ in scale by orders of magnitude. Without this, one would dominate
+        # the other.
         state, item = _unit_rms(state_ND).to(dtype), _unit_rms(item_NE).to(dtype)
         return self.from_state(state) + self.from_item(item) + self.from_role(role_ND.to(dtype))  # type: ignore[no-any-return]
 

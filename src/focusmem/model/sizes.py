@@ -1,4 +1,4 @@
-"""The published Qwen3-VL sizes, as plain numbers, so that one can count and plan without downloading anything."""
+"""The published Qwen3-VL sizes as plain numbers, so that parameters can be counted without any download."""
 
 from typing import Any
 
@@ -68,7 +68,7 @@ def toy_architecture(
     head_width: int = 16,
 ) -> dict[str, Any]:
     """The same architecture, DeepStack included, small enough for a laptop to train in seconds."""
-    # Wide enough that random weights do something: at the library's 0.02 every reply is one token repeated.
+    # Large enough for random weights to give varied replies; with the library's 0.02 every reply repeats one token.
     spread = {"initializer_range": 0.15}
     return {
         "tie_word_embeddings": False,
@@ -112,6 +112,6 @@ def _rope(*, theta: float, sections: tuple[int, int, int]) -> dict[str, Any]:
 
 
 def _thirds(total: int) -> tuple[int, int, int]:
-    """Split rotary frequencies over time, height and width as the published models do: time gets the rest."""
+    """Split rotary frequencies over time, height and width as the published models do; time gets the remainder."""
     third = total // 3
     return total - 2 * third, third, third

@@ -23,13 +23,13 @@ from focusmem.recipes.run_settings import BrowserSettings, MemorySettings, RunSe
 from focusmem.settings import checked_dataclass, to_plain
 
 _EPISODE_S = 300.0
-"""Somebody is watching, so an episode that hangs is given up sooner than in a run for figures."""
+"""A person is watching, so a hanging episode is ended sooner than in other runs."""
 
 
 @checked_dataclass(frozen=True, kw_only=True)
 class DemoConfig:
     seed: Annotated[int, Field(ge=0)] = 0
-    """Which tasks are drawn."""
+    """The seed that tasks are drawn with."""
     num_tasks: Annotated[int, Field(ge=1)] = 3
     browser: Literal["auto", "chromium", "raster"] = "auto"
     max_new_tokens: Annotated[int, Field(ge=1)] = 96
@@ -42,7 +42,7 @@ class Opening:
     suite: LabSuite
     browser: BrowserKind
     why_raster: str | None
-    """Why it is not Chromium, if `auto` found that Chromium does not start."""
+    """Why Chromium is not used, if `auto` found that it does not start."""
 
 
 WatchBoth = Callable[[Opening], Callable[[str], Watcher]]
@@ -53,7 +53,7 @@ def demonstrate(
     config: DemoConfig, weights: Weights, folder: Path, watch: WatchBoth, *, command: Sequence[str] = ()
 ) -> tuple[Opening, Shown]:
     """Makes both runs and writes the page. An earlier demonstration in the folder is replaced."""
-    for place in ("policy", "embedder", "bank"):  # whatever is missing is named before anything is loaded
+    for place in ("policy", "embedder", "bank"):  # a missing part is reported before anything is loaded
         getattr(weights, place)
     weights.memory(WITH)
     with free_folder(folder):
@@ -65,14 +65,14 @@ def demonstrate(
             one.mind()
         kind, why_raster = choose_browser(settings[WITH])
         settings = {method: _in_browser(one, kind) for method, one in settings.items()}
-        make_room(folder, to_plain(config))  # only now, because nothing is left to be loaded
+        make_room(folder, to_plain(config))  # last, because nothing can fail to load any more
         runs = {method: make_run(settings[method], parts[method], folder / method, command) for method in METHODS}
         opening = Opening(suite, kind, why_raster)
         return opening, play(runs, folder, browser_choice(settings[WITH]), watch(opening))
 
 
 def demo_settings(config: DemoConfig, weights: Weights) -> Mapping[str, RunSettings]:
-    """Tasks are the first that the seed draws on sites that the bank holds a trajectory of."""
+    """The settings of both runs. Tasks are the first ones that the seed draws on the bank's sites."""
     base = lab()
     drawn = LabSuiteConfig(num_tasks=config.num_tasks, seed=config.seed, sites=tuple(open_bank(weights.bank).sites()))
     base = replace(
@@ -87,7 +87,7 @@ def demo_settings(config: DemoConfig, weights: Weights) -> Mapping[str, RunSetti
         bank="lab",
         shows_site=False,
         use=MemoryUse(tells_attention=True),
-        cache=CacheConfig(folder=cache_folder() / "evidence"),  # the next demonstration need not encode items again
+        cache=CacheConfig(folder=cache_folder() / "evidence"),  # later demonstrations encode these items only once
     )
     return {WITHOUT: base, WITH: replace(base, memory=memory)}
 

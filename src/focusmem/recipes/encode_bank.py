@@ -29,7 +29,7 @@ from focusmem.worker_processes import worker_processes
 
 @dataclass(frozen=True)
 class Encoded:
-    """What was encoded; a trajectory is one item."""
+    """Counts of encoded items; a trajectory is one item."""
 
     num_items: int = 0
     num_encoded: int = 0
@@ -69,7 +69,7 @@ def encode_stored_bank(settings: RunSettings, folder: Path, *, num_processes: in
     """Encode a bank on disk into the cache folder of the settings, with the memory that the settings name."""
     if settings.memory.cache.folder is None:
         raise ConfigError("memory.cache.folder is missing: encoded items are kept there.")
-    cache = replace(settings.memory.cache, memory_limit_bytes=0)  # nothing is read again
+    cache = replace(settings.memory.cache, memory_limit_bytes=0)  # nothing is read from memory afterwards
     settings = replace(settings, memory=replace(settings.memory, cache=cache))
     bank, parts = open_bank(folder), _parts(settings)
     if not parts.is_latent:
@@ -85,7 +85,7 @@ def encode_stored_bank(settings: RunSettings, folder: Path, *, num_processes: in
 
 
 def episodic_record(serialise: Serialiser, stored: StoredTrajectory) -> Prompt:
-    """A trajectory as the encoder reads it. Neither its rank nor its score is part of that."""
+    """A trajectory as the encoder reads it. The record contains neither its rank nor its score."""
     [item] = episodic_items([(stored.trajectory, 0.0)])
     return serialise(item, stored.screenshots)
 
@@ -111,7 +111,7 @@ def _batches(bank: SearchableBank, front: LatentFront, ids: Sequence[str]) -> It
 
 
 def _parts(settings: RunSettings) -> Parts:
-    return Parts(settings, TaskSuite("bank", ()))  # of a run's parts only the memory is used, so there are no tasks
+    return Parts(settings, TaskSuite("bank", ()))  # only the memory of these parts is used, so there are no tasks
 
 
 def _front(parts: Parts) -> LatentFront:
@@ -137,7 +137,7 @@ def _share_out(settings: RunSettings, folder: Path, ids: Sequence[str], num: int
         worker_processes(partial(_take_part, settings, folder, parts, writers), num) as processes,
     ):
         for writer in writers:
-            writer.close()  # so that a pipe ends with its process
+            writer.close()  # so that a pipe closes when its process ends
         for encoded in _received(readers):
             total += encoded
             _tick(line, encoded)
@@ -146,7 +146,7 @@ def _share_out(settings: RunSettings, folder: Path, ids: Sequence[str], num: int
     num_failed = sum(process.exitcode != 0 for process in processes)
     if num_failed:
         raise FocusmemError(
-            f"{num_failed} of {num} processes stopped early; their messages are above. What was encoded is kept; the "
+            f"{num_failed} of {num} processes stopped early; their messages are above. Encoded items are kept; the "
             "same command resumes from there."
         )
     return total
@@ -180,12 +180,12 @@ def _pipes(num: int) -> Iterator[tuple[list[Connection], list[Connection]]]:
 
 
 def _received(readers: Sequence[Connection]) -> Iterator[Encoded]:
-    """What the processes report, until the last of them has closed its pipe."""
+    """Yields the reports of the processes until the last one has closed its pipe."""
     left = list(readers)
     while left:
         for reader in wait(left):
             assert isinstance(reader, Connection), "only connections were given"
             try:
                 yield reader.recv()
-            except (EOFError, OSError):  # the process has ended, perhaps in the middle of a report
+            except (EOFError, OSError):  # the process has ended, possibly while it sent a report
                 left.remove(reader)

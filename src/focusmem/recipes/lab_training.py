@@ -10,7 +10,9 @@ from focusmem.training.config import LoopConfig
 
 
 def lab(variant: str) -> LabTraining:
-    """A memory that begins afresh: a course of short drills, then whole episodes, then stage B, then the gate alone."""
+    """Settings for a memory from scratch: a course of short drills, then whole episodes, then stage B, then the gate
+    alone.
+    """
     loop = LoopConfig(
         learning_rate=2e-4,
         num_steps=4000,

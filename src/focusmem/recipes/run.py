@@ -1,4 +1,4 @@
-"""`focusmem run`: a run from its settings, in one process or shared out over several."""
+"""`focusmem run`: makes a run from its settings, in one process or in several."""
 
 import asyncio
 import os
@@ -52,7 +52,7 @@ def run(
 
 
 def settled(settings: RunSettings) -> RunSettings:
-    """The settings with nothing left to find out: which browser `auto` is, and which sites a bank covers."""
+    """The settings with `auto` replaced by the browser to use, and with the sites that the bank covers."""
     kind = choose_browser(settings)[0]
     settings = replace(settings, browser=replace(settings.browser, kind=kind))
     sites = None if settings.suite.name != LAB or settings.suite.lab.sites else _covered_sites(settings)
@@ -62,7 +62,7 @@ def settled(settings: RunSettings) -> RunSettings:
 
 
 def _covered_sites(settings: RunSettings) -> tuple[str, ...] | None:
-    """The laboratory's sites of which a chosen bank holds a trajectory; None if every site may be asked about."""
+    """The laboratory's sites of which the chosen bank holds a trajectory; None if tasks may be about any site."""
     memory = settings.memory
     if memory.bank is not None:
         return tuple(open_bank(bank_folder(memory.bank)).sites())
@@ -74,9 +74,9 @@ def _covered_sites(settings: RunSettings) -> tuple[str, ...] | None:
 
 
 def choose_browser(settings: RunSettings) -> tuple[BrowserKind, str | None]:
-    """The browser, and why it is not Chromium if `auto` found that Chromium does not start.
+    """The browser to use, and why it is not Chromium, if `auto` found that Chromium does not start.
 
-    Chromium is started once before it is chosen, so that a run without a browser fails at once.
+    Chromium is started once as a test, so that a run without a working browser fails at once.
     """
     kind = settings.browser.kind
     if kind == "raster":
@@ -154,7 +154,7 @@ def _watch(suite_run: SuiteRun, processes: Sequence[BaseProcess]) -> None:
         are_at_work = True
         while are_at_work:
             wait([process.sentinel for process in processes if process.is_alive()], timeout=_LOOK_S)
-            are_at_work = any(process.is_alive() for process in processes)  # before looking, so that nothing is missed
+            are_at_work = any(process.is_alive() for process in processes)  # first, to miss no episode
             done = [one for one in left if folder.is_finished(*one)]
             left = [one for one in left if one not in done]
             for one in done:

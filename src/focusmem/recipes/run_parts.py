@@ -1,4 +1,4 @@
-"""The parts of a run, built from its settings: suite, policy, bank, front. Several runs may share what is loaded."""
+"""The parts of a run, built from its settings: suite, policy, bank, front. Several runs may share loaded parts."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -39,21 +39,21 @@ from focusmem.recipes.run_suite import is_address
 from focusmem.suites.base import Suite
 
 LATENT = "latent"
-"""A trained memory of any variant: those of its parts act that were trained."""
+"""A trained memory of any variant. Its trained parts act."""
 
 
 @dataclass(frozen=True)
 class Wording:
-    """The texts that a policy is asked in."""
+    """The wording of a policy's prompts."""
 
     prompt: PromptBuilder
     serialise: Serialiser
     fronts: Path | None = None
-    """A folder with other wordings of what fronts say."""
+    """A folder with another wording of the fronts' texts."""
 
     @classmethod
     def of(cls, source: str | None) -> "Wording":
-        """Our own, the laboratory's, or a folder's."""
+        """Our own wording (None), the laboratory's, or that of a folder."""
         if source == LAB:
             texts = Texts.load()
             return cls(texts.prompt, texts.serialise)
@@ -73,8 +73,8 @@ class Wording:
 
 
 class Parts:
-    """Parts are loaded when they are first needed, and once. `share` makes the parts of another run with the same
-    policy, embedder and bank.
+    """Loads each part once, when it is first needed. `share` makes the parts of another run that use the
+    same policy.
     """
 
     def __init__(self, settings: RunSettings, suite: Suite, weights: Weights | None = None) -> None:
@@ -89,7 +89,7 @@ class Parts:
         return other
 
     def _check(self) -> None:
-        """What can be found wrong before anything is loaded."""
+        """Checks everything that can be checked before anything is loaded."""
         memory = self.settings.memory
         if memory.name not in memory_names():
             raise ConfigError(f"There is no memory '{memory.name}'; choose one of {', '.join(memory_names())}.")
@@ -102,7 +102,7 @@ class Parts:
             )
         if self.is_latent and self.checkpoint is None:
             raise ConfigError(
-                f"The memory '{memory.name}' needs a checkpoint: the folder that training named at its end. Give it "
+                f"The memory '{memory.name}' needs a checkpoint, the folder that training printed at its end; give it "
                 f"with --checkpoint. Only {' and '.join(SHIPPED_MEMORIES)} ship, for the shipped policy."
             )
 
@@ -154,14 +154,14 @@ class Parts:
         source = self.settings.memory.embedder or (LAB if self.is_shipped_policy else None)
         if source is None:
             raise ConfigError(
-                f"The memory '{self.settings.memory.name}' searches a bank with vectors of its embedder; give it with "
+                f"The memory '{self.settings.memory.name}' searches a bank and needs its embedder; give it with "
                 "--embedder."
             )
         return _load_embedder(self, source)
 
     @cached_property
     def bank(self) -> SearchableBank:
-        """The bank that is given, else all that experts left in the laboratory, else the bank that ships."""
+        """The given bank; otherwise, in the laboratory, all trajectories of experts; otherwise the bank that ships."""
         memory = self.settings.memory
         if memory.bank is None and isinstance(self.suite, LabSuite):
             return _experts_bank(self.suite, self.embedder, memory.lab_bank_sites)
@@ -234,7 +234,7 @@ FRONTS: Mapping[str, Callable[[Parts], Front]] = {
     "replay": _replay_front,
 }
 _OF_LAB = ("notes", "replay")
-"""Fronts that show what the laboratory itself knows."""
+"""Fronts that need the laboratory's own knowledge."""
 
 
 def _latent_front(parts: Parts) -> Front:

@@ -46,7 +46,7 @@ class PolicySettings:
     generation: GenerationConfig = GenerationConfig()
     """How replies are decoded."""
     seed: Annotated[int, Field(ge=0)] = 0
-    """Of a policy that samples."""
+    """The seed of a policy that samples."""
 
 
 @checked_dataclass(frozen=True, kw_only=True)
@@ -56,22 +56,23 @@ class MemorySettings:
     checkpoint: str | None = None
     """The folder of a trained memory; None uses the one that ships, if there is one."""
     bank: str | None = None
-    """The folder of a bank or of an exported bank, or `lab` for the bank that ships. None: in the laboratory all that
-    its experts left, elsewhere the shipped bank if the policy is the shipped one."""
+    """The folder of a bank or of an exported bank, or `lab` for the bank that ships. None: in the laboratory, all
+    trajectories of its experts; elsewhere the shipped bank, if the policy is the shipped one.
+    """
     lab_bank_sites: _Count | None = None
-    """Search only trajectories of so many laboratory sites, the first ones."""
+    """Search only trajectories of this many laboratory sites, the first ones."""
     embedder: str | None = None
     """`lab`, a folder or a hub id; None uses the policy's own, if there is one."""
     outcomes: tuple[Outcome, ...] | None = ("success",)
-    """Search only trajectories that ended so, as the paper does; None searches all."""
+    """Search only trajectories with these outcomes, as the paper does; None searches all."""
     shows_site: bool = True
     """Whether the embedder reads the site's name."""
     num_found: Annotated[int, Field(ge=0)] = 3
-    """At most this many trajectories for a decision."""
+    """Maximum number of trajectories for a decision."""
     shows_history: bool = False
     """Whether events that have left the prompt are shown raw before it."""
     use: MemoryUse | None = None
-    """Which parts of a latent memory act; None: those that were trained."""
+    """Which parts of a latent memory act; None selects the trained ones."""
     cache: CacheConfig = CacheConfig()
     """Where encoded evidence is kept, and in which precision."""
 
@@ -104,11 +105,11 @@ SPEED_ONLY: Final = (
     "memory.cache.folder",
     "memory.cache.memory_limit_bytes",
 )
-"""Settings that change how fast a run goes but not what it does; a run can be resumed with others."""
+"""Settings that change only the speed of a run; they may differ when the run is resumed."""
 
 
 def lab() -> RunSettings:
-    """The laboratory: short replies, pages drawn without a browser, sites recognised by their looks."""
+    """The laboratory: short replies, pages drawn without a browser, sites recognised by their appearance."""
     return RunSettings(
         policy=PolicySettings(generation=GenerationConfig(max_new_tokens=96)),
         memory=MemorySettings(shows_site=False),

@@ -13,11 +13,11 @@ from focusmem.suites.task_file import TaskSuite
 def make_suite(settings: RunSettings) -> Suite:
     chosen = settings.suite
     if chosen.instruction is not None and not is_address(chosen.name):
-        raise ConfigError(f"--instruction goes with the address of a page; '{chosen.name}' brings its own tasks.")
+        raise ConfigError(f"--instruction is only for the address of a page; '{chosen.name}' has its own tasks.")
     if chosen.name in SUITES:
         return SUITES[chosen.name](settings)
     if settings.browser.kind == "raster":
-        raise ConfigError("The browser 'raster' draws pages of the laboratory only; use --browser chromium.")
+        raise ConfigError("The browser 'raster' draws only pages of the laboratory; use --browser chromium.")
     if is_address(chosen.name):
         return _page(settings)
     if Path(chosen.name).suffix != ".jsonl":
@@ -30,9 +30,9 @@ def make_suite(settings: RunSettings) -> Suite:
 
 def _lab_suite(settings: RunSettings) -> LabSuite:
     if settings.browser.limits is not None:
-        raise ConfigError("The laboratory's pages have a viewport of their own; leave out browser.limits.")
+        raise ConfigError("The laboratory's pages have a fixed viewport; leave out browser.limits.")
     if settings.suite.max_steps is not None:
-        raise ConfigError("The laboratory's tasks have a step budget of their own; leave out --max-steps.")
+        raise ConfigError("The laboratory's tasks have a fixed step budget; leave out --max-steps.")
     return LabSuite(settings.suite.lab)
 
 
@@ -44,7 +44,7 @@ def _task_file(settings: RunSettings) -> TaskSuite:
 def _page(settings: RunSettings) -> TaskSuite:
     chosen = settings.suite
     if chosen.instruction is None:
-        raise ConfigError("A page needs to know what to do there; give --instruction TEXT.")
+        raise ConfigError("A page needs an instruction; give it with --instruction TEXT.")
     limits = settings.browser.limits
     return TaskSuite.from_page(chosen.name, chosen.instruction, limits=limits, max_steps=chosen.max_steps)
 

@@ -1,4 +1,4 @@
-"""Memory trained on stored trajectories, as the paper does it: both stages, then the gate's threshold."""
+"""Trains a memory on stored trajectories as in the paper: both stages, then the gate's threshold."""
 
 from collections.abc import Sequence
 from dataclasses import field, replace
@@ -42,16 +42,16 @@ class TrajectoryTraining(MemoryTraining):
     policy: str = "qwen3-vl-8b"
     """The frozen policy: a folder, a hub id, a short name, `lab` (ships) or `toy` (random weights)."""
     embedder: str = "Qwen/Qwen3-VL-Embedding-2B"
-    """What the bank is searched with: a folder, a hub id, `lab` (ships) or `toy`."""
+    """The embedder that the bank is searched with: a folder, a hub id, `lab` (ships) or `toy`."""
     device: str = "cuda"
-    """cuda or cpu. Of several processes on cuda, each takes the GPU that the launcher gives it."""
+    """cuda or cpu. With several processes on cuda, each takes the GPU that the launcher gives it."""
     data: DataConfig = field(default_factory=DataConfig)
     evaluation: tuple[Path, ...] = ()
-    """Files of tasks that the memory will be judged by. Trajectories that could give one of them away are left out."""
+    """Files of tasks for a later evaluation. Trajectories that could give one of them away are left out."""
     batching: BatchingConfig = field(default_factory=BatchingConfig)
 
     def shipped_data(self) -> DataConfig:
-        """The data, with the shipped parts that `lab` stands for."""
+        """The data settings, with `lab` replaced by the shipped parts."""
         data = self.data
         if data.bank == Path(_LAB):
             data = replace(data, bank=Weights().bank)
@@ -64,7 +64,7 @@ class TrajectoryTraining(MemoryTraining):
 
 
 def paper(variant: str) -> TrajectoryTraining:
-    """The paper's values."""
+    """The paper's settings."""
     known = variants(StageAConfig(), StageBConfig(), MemoryConfig())
     if variant not in known:
         raise ConfigError(f"There is no memory variant '{variant}'; choose one of {', '.join(known)}.")

@@ -1,7 +1,8 @@
 """The trace page: one HTML file that holds its style, program, data and pictures, and requests nothing else.
 
-The data is JSON in `<script>` elements that are not executed, and no character of it can end its element. The content
-policy allows the page's own program and style by their digests, pictures from the file itself, and nothing else.
+The data is JSON in `<script>` elements that are not executed, and it contains no character that could end its element.
+The content policy allows the page's own program and style by their digests, pictures from the file itself, and nothing
+else.
 """
 
 import base64
@@ -33,13 +34,13 @@ _PICTURE_NAME: Final = re.compile(r"[0-9a-f]{64}\.webp")
 class WrittenPage:
     path: Path
     picture_folder: Path | None
-    """Where the pictures are, if they are not in the page."""
+    """The folder of the pictures, if they are not in the page."""
     num_episodes: int
     num_skipped: int
     num_bytes: int
-    """Page and picture folder together."""
+    """Size of the page and the picture folder together."""
     problems: tuple[str, ...]
-    """What could not be read, a sentence for each."""
+    """A sentence for each file that could not be read."""
 
 
 def write_page(
@@ -63,7 +64,7 @@ def write_page(
     folder = path.with_name(f"{path.stem}_pictures")
     _check_ours(folder)
     if text is not None and len(text) <= max_bytes:
-        remove_folder(folder)  # of an older, larger page
+        remove_folder(folder)  # left by an older, larger page
         folder_bytes = 0
     else:
         text = _page(data, picture_folder=folder.name)
@@ -133,7 +134,7 @@ def _json_element(name: str, value: Any) -> str:
 
 
 def as_script_text(value: Any) -> str:
-    """JSON without any character that has a meaning in HTML, so that no text in it can end its element."""
+    """JSON without characters that have a meaning in HTML, so that no text in it can end its element."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -141,7 +142,7 @@ def as_script_text(value: Any) -> str:
 
 
 def _check_ours(folder: Path) -> None:
-    """A folder is replaced or removed only if it holds nothing but pictures of a page."""
+    """Refuses to replace or remove a folder that holds anything except pictures of a page."""
     if not folder.exists():
         return
     if not folder.is_dir():

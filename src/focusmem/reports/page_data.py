@@ -24,7 +24,7 @@ from focusmem.schemas import (
 from focusmem.schemas.screenshot import ScreenshotRef
 
 LEVELS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-"""A heat map has a letter for each visual token, from dark to bright."""
+"""The letters of a heat map, one per visual token, from dark to bright."""
 
 ValueT = TypeVar("ValueT")
 
@@ -54,11 +54,11 @@ class PageData:
         self._watch, self._count_figures = watch, count_figures
         self.pictures = Pictures.none()
         self.problems: list[str] = []
-        """What could not be read, a sentence for each."""
+        """A sentence for each file that could not be read."""
         self.num_skipped = 0
         """Episodes that could not be read."""
         self.recalled: list[dict[str, Any]] = []
-        """Trajectories that memory offered; offered items name them by their place here."""
+        """Trajectories that memory offered; offered items name them by their index here."""
         self._recalled_places: dict[tuple[int, str], int | None] = {}
         self.episodes: list[list[dict[str, Any]]] = []
         """The episodes of each run, task by task."""
@@ -66,10 +66,10 @@ class PageData:
         about = [self._run(place, folder, name) for place, (folder, name) in enumerate(zip(runs, names, strict=True))]
         self.problems += self.pictures.missing.values()
         self.index: dict[str, Any] = {"runs": about, "rows": rows_of(self.episodes), "problems": self.problems}
-        """What the list and the header need."""
+        """The data of the list and the header."""
 
     def _run(self, place: int, folder: RunFolder, label: str | None) -> dict[str, Any]:
-        """Reads the episodes of a run, and tells about it."""
+        """Reads the episodes of a run; returns the data about the run."""
         run, manifest, stored_episodes = folder.run(), folder.manifest(), []
         self.episodes.append([])
         places = folder.places(manifest)
@@ -123,7 +123,7 @@ class PageData:
         steps = [
             self._step(place, folder, step, notes or StepNotes(), texts)
             for step, notes in zip_longest(trajectory.steps if trajectory else (), episode.notes)
-            if step is not None  # a note without its step has nothing to be shown with
+            if step is not None  # notes without a step cannot be shown
         ]
         return {
             "task": episode.task.model_dump(mode="json", exclude_none=True),
@@ -147,7 +147,7 @@ class PageData:
         return {
             **seen_and_done(step),
             "reply": step.reply,
-            # Turns recur in every step, so a step names them by their place in the episode's texts.
+            # Turns recur in every step, so a step names them by their index in the episode's texts.
             "prompt": [texts.setdefault(text, len(texts)) for text in notes.prompt],
             "offered": [self._offered(place, folder, item) for item in notes.offered],
             "num_removed": notes.num_removed,
@@ -195,7 +195,7 @@ def picture_of(ref: ScreenshotRef) -> dict[str, Any]:
 
 
 def seen_and_done(step: Step) -> dict[str, Any]:
-    """What the steps of episodes and of recalled trajectories have in common."""
+    """The data that steps of episodes and of recalled trajectories share."""
     shot = step.screenshot
     point = step.click_point and [step.click_point[0] / shot.width, step.click_point[1] / shot.height]
     return {
@@ -208,7 +208,9 @@ def seen_and_done(step: Step) -> dict[str, Any]:
 
 
 def heat_maps(attention: Sequence[AttentionMap]) -> list[dict[str, Any]]:
-    """Brightness is the square root of the weight over the item's largest, so that weak attention stays visible."""
+    """Heat maps whose brightness is the square root of the weight, relative to the item's largest, so that weak
+    attention is visible.
+    """
     peak = max((max(looked.weights) for looked in attention), default=0.0)
     return [
         {
@@ -226,7 +228,7 @@ def _level(weight: float, peak: float) -> str:
     return LEVELS[round(math.sqrt(weight / peak) * (len(LEVELS) - 1))] if peak else LEVELS[0]
 
 
-# Two runs beside each other
+# Two runs side by side
 
 
 def rows_of(episodes: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from focusmem.errors import UserError
 from focusmem.schemas import Screenshot
 
 MAX_SIDE: Final = 1600
-"""The longer side in pixels; larger screenshots are scaled down."""
+"""Maximum of the longer side in pixels; larger screenshots are scaled down."""
 LOSSLESS_BYTES: Final = 60_000
 """Up to this size a picture is lossless. Larger ones are mostly photographs, where a little loss saves much."""
 QUALITY: Final = 80
@@ -30,7 +30,7 @@ class Pictures:
         return cls({}, {})
 
     def add(self, digest: str, screenshots: Mapping[str, Screenshot]) -> bool:
-        """Returns whether the page has the picture. It is read and encoded only the first time."""
+        """Adds a picture; returns whether the page has it. It is read and encoded only once."""
         if digest in self.files:
             return True
         try:
@@ -62,6 +62,6 @@ def small_picture(image: Image.Image) -> bytes:
 
 def _webp(image: Image.Image, *, lossless: bool) -> bytes:
     buffer = io.BytesIO()
-    # For lossless pictures, `quality` is effort. Higher methods take twice the time and save almost nothing.
+    # For lossless pictures, `quality` means effort. Higher methods take twice the time and save almost nothing.
     image.save(buffer, format="WEBP", lossless=lossless, quality=QUALITY, method=1)
     return buffer.getvalue()

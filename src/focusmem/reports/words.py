@@ -12,7 +12,7 @@ OUTCOMES: dict[Outcome, str] = {
 
 
 def in_words(action: AnyAction | None) -> str:
-    """None stands for a reply that could not be read."""
+    """An action in words; None stands for an unreadable reply."""
     if action is None:
         return "wrote something that is no action"
     arguments = action.arguments.model_dump(exclude_none=True, exclude={"reasoning"})

@@ -1,6 +1,6 @@
 """In: plain values, pixels and stored JSON.
 Out: checked, immutable records, and JSON that reads back as the same record.
-Does not know how a record comes about or what is done with it: no browser, no model, no bank, no network.
+Does not know how a record is made or used: no browser, no model, no bank, no network.
 """
 
 from focusmem.schemas.action import (

@@ -15,7 +15,7 @@ from focusmem.errors import UnreadableActionError
 from focusmem.schemas.record import STRICT_DECODER, Record, describe_problem, not_blank, not_empty, storable
 
 MAX_ARGUMENT_LENGTH: Final = 10_000
-# Room for the longest action there can be: three arguments, each character written as an escape of six.
+# Enough for the longest possible action: three arguments with every character written as a six-character escape.
 MAX_REPLY_LENGTH: Final = 200_000
 
 _Text = Annotated[str, Field(max_length=MAX_ARGUMENT_LENGTH), AfterValidator(storable)]
@@ -103,11 +103,11 @@ _ADAPTER: Final[TypeAdapter[AnyAction]] = TypeAdapter(Action)
 
 
 def make_action(name: str, **arguments: str) -> AnyAction:
-    """Shorthand for code that knows what it wants, as in `make_action("click", description="the logo")`."""
+    """Makes an action by name, as in `make_action("click", description="the logo")`."""
     return _ADAPTER.validate_python({"name": name, "arguments": arguments})
 
 
-# Writing actions, and telling the policy about them.
+# Writing actions, and describing them to the policy.
 
 # JSON leaves these as they are, although many readers (`str.splitlines` among them) end a line there.
 _LINE_BREAKS: Final = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
@@ -123,7 +123,9 @@ def action_to_json(action: AnyAction) -> str:
 
 
 def action_schema_text() -> str:
-    """What the prompt says about actions: a line for each, then a line for what all of them can carry."""
+    """The prompt's description of actions: a line for each action, then a line for the arguments that all of them
+    share.
+    """
     hints = {name: _argument_hints(cls) for name, cls in ACTION_TYPES.items()}
     shared = [key for key in next(iter(hints.values())) if all(key in own for own in hints.values())]
     lines = []
@@ -150,12 +152,12 @@ def _argument_hints(cls: type[Record]) -> dict[str, str]:
 
 # Reading the policy's text.
 
-# An object counts from its first key on: `{x}`, `{}` and `{"x"}` in running text are not meant as JSON.
+# An object begins with a key and a colon: `{x}`, `{}` and `{"x"}` in running text are not JSON objects.
 _OBJECT_START: Final = re.compile(r'\{\s*"(?:[^"\\]|\\.)*+"\s*:', re.DOTALL)
 
 
 def parse_action(text: str) -> AnyAction:
-    """The one action in a policy's reply, where it may stand in prose or a fenced block, or be repeated."""
+    """The one action in a policy's reply. It may stand in prose or in a fenced block, and be repeated."""
     if len(text) > MAX_REPLY_LENGTH:
         raise UnreadableActionError(
             f"The reply is too long: {len(text)} characters, at most {MAX_REPLY_LENGTH} are read."
@@ -175,7 +177,7 @@ def parse_action(text: str) -> AnyAction:
 
 
 def _find_objects(text: str) -> list[str]:
-    """All outermost JSON objects, each written in a canonical form; a broken one ends the search."""
+    """All outermost JSON objects in canonical form. A malformed object raises an error."""
     objects = []
     start = _OBJECT_START.search(text)
     while start:

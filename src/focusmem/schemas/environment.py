@@ -1,5 +1,5 @@
-"""Where a run takes place, found out from the machine itself: the rows of the paper's tables of software and hardware
-(Appendix E), and what else a number depends on.
+"""The environment of a run, read from the machine: the rows of the paper's tables of software and hardware (Appendix
+E), and other facts that figures depend on.
 """
 
 import functools
@@ -46,10 +46,10 @@ def collect_environment(
     system: dict[str, str] | None = None,
     root: Path = Path("/"),
 ) -> Environment:
-    """Commit, packages, system and machine. What cannot be read says `not readable`; nothing is raised.
+    """Commit, packages, system and machine. A value that cannot be read is `not readable`; nothing is raised.
 
     `hardware` and `system` add what only the caller knows, such as the chosen accelerator or the browser's version.
-    `root` is where /proc, /sys and /etc lie.
+    `root` is the folder that contains proc, sys and etc.
     """
     commit, has_changes = _code()
     machine = _machine(root)
@@ -65,7 +65,7 @@ def collect_environment(
 
 @functools.cache
 def _machine(root: Path) -> Environment:
-    """What does not change while a process runs; asking every GPU takes seconds."""
+    """The facts that do not change while a process runs. They are cached, because querying every GPU takes seconds."""
     driver, gpus = nvidia_rows(root)
     system = {"operating_system": row(lambda: _system_name(root)), "kernel": row(lambda: _kernel(root)), **driver}
     processor = processor_rows(root)

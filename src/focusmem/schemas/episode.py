@@ -44,13 +44,13 @@ class OfferedItem(Record):
     trajectory_id: Text | None = None
     """The trajectory it was taken from, if it is episodic."""
     num_steps: Count
-    """The number of steps in it."""
+    """The item's number of steps."""
     score: float | None = None
     """The retriever's similarity."""
     trust: Share | None = None
     """The gate's trust; absent if there was no gate."""
     trust_logit: float | None = None
-    """The gate's logit, if it was recorded: close to one, trust is rounded."""
+    """The gate's logit, if it was recorded. It is more precise than a trust close to one."""
     threshold: Share | None = None
     """The gate accepts an item whose trust is above this, if it was recorded."""
     is_accepted: bool
@@ -81,7 +81,7 @@ class StepNotes(Record):
 
 class Episode(Record):
     schema_version: Literal[1] = 1
-    """Raised when the meaning of a field changes."""
+    """Increased when the meaning of a field changes."""
     task: Task
     attempt: Annotated[int, Field(ge=1, le=2**31)] = 1
     """Which of the run's attempts at this task, from one."""
@@ -90,9 +90,9 @@ class Episode(Record):
     method: NonEmptyText
     """The agent's memory, by the name that reports use."""
     answer: Text | None = None
-    """What the policy stopped with; absent if it did not stop."""
+    """The answer in the policy's `stop` action; absent if it did not stop."""
     error: Text | None = None
-    """What the world did wrong, if anything."""
+    """The error of the world that ended the attempt, if there was one."""
     is_blocked: bool = False
     """Whether a site refused the agent. Blocks are counted apart from failures and errors."""
     num_broken: Count = 0

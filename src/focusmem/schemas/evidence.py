@@ -1,4 +1,4 @@
-"""What memory is made from: some steps, and the role they play for the current decision."""
+"""Evidence items: some steps, and their role for the current decision."""
 
 import json
 from typing import Annotated, Literal
@@ -18,17 +18,17 @@ class EvidenceItem(Record):
     item_id: NonEmptyText
     """Unique among the items of one decision."""
     role: Role
-    """Which kind of memory it becomes."""
+    """The kind of memory that the item becomes."""
     instruction: Text | None = None
-    """The task the steps belong to, where it is known."""
+    """The instruction of the steps' task, if known."""
     steps: Annotated[tuple[Step, ...], Field(max_length=MAX_STEPS)]
-    """In the order in which they happened."""
+    """The steps in order."""
     rank: Annotated[int, Field(ge=0, le=2**31)]
-    """The place among the items of the same role, the best (or the earliest) first, from zero."""
+    """The item's place among the items of the same role, from zero: the best first, or the earliest first."""
     score: float | None = None
-    """How alike the retriever found it; absent for working items."""
+    """The retriever's similarity; absent for working items."""
     trajectory_id: Text | None = None
-    """The trajectory the steps were taken from, where there is one."""
+    """The trajectory that the steps were taken from, if there is one."""
 
     @field_validator("steps")
     @classmethod
@@ -38,7 +38,7 @@ class EvidenceItem(Record):
         return steps
 
     def content_digest(self) -> str:
-        """Equal for items that an encoder cannot tell apart, whatever their name, rank and score."""
+        """A digest of everything the encoder reads of an item; its id, rank and score do not count."""
         steps = [[step.screenshot.sha256, _action_or_error(step)] for step in self.steps]
         return sha256_hex(json.dumps([self.role, self.instruction, steps]).encode())
 

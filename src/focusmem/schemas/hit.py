@@ -1,4 +1,4 @@
-"""What retrieval found: a trajectory of the bank, and how alike it is."""
+"""A hit: a trajectory of the bank that a search found, and its similarity."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from focusmem.schemas.record import Identifier, Record
 
 class Hit(Record):
     trajectory_id: Identifier
-    """Which trajectory of the bank."""
+    """The trajectory of the bank."""
     score: float
     """Cosine of query and trajectory."""
     rank: Annotated[int, Field(ge=0, le=2**31)]

@@ -1,6 +1,6 @@
-"""What a Linux machine says about its processors and its memory, as text, from /proc and /sys.
+"""The processors and the memory of a Linux machine, as text, from /proc and /sys.
 
-A row that cannot be read says so: in containers and on other systems parts of both are missing.
+A row that cannot be read is `not readable`, because containers and other systems lack parts of /proc and /sys.
 """
 
 import os
@@ -17,7 +17,7 @@ _SIZE_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def row(read: Callable[[], str]) -> str:
-    """What `read` returns. A fact that cannot be had must not break the run that asked for it, whatever is missing."""
+    """The result of `read`, or `not readable` after any error, because a missing fact must not break a run."""
     try:
         return read().strip() or NOT_READABLE
     except Exception:
@@ -25,7 +25,7 @@ def row(read: Callable[[], str]) -> str:
 
 
 def output_of(*words: str, folder: Path | None = None) -> str:
-    """What a command prints; an OSError if it fails or takes too long."""
+    """The output of a command. Raises OSError if it fails or takes too long."""
     try:
         done = subprocess.run(
             words,
@@ -43,7 +43,7 @@ def output_of(*words: str, folder: Path | None = None) -> str:
 
 
 def tally(values: Iterable[str]) -> str:
-    """Equal values once, with their number: `2 x Intel Xeon`."""
+    """Each different value with its count: `2 x Intel Xeon`."""
     return ", ".join(f"{number} x {value}" for value, number in Counter(values).items())
 
 
@@ -71,7 +71,9 @@ def memory_rows(root: Path) -> dict[str, str]:
 
 
 def _topology(root: Path) -> list[tuple[str, str]]:
-    """Socket and core of every hardware thread; a core is named by its threads, since numbers may repeat per die."""
+    """Socket and core of every hardware thread. A core is named by its threads, because core numbers may repeat on each
+    die.
+    """
     folders = [folder / "topology" for folder in root.glob(_CPU_FOLDERS)]
     try:
         threads = [
@@ -85,7 +87,7 @@ def _topology(root: Path) -> list[tuple[str, str]]:
 
 
 def _frequency(root: Path) -> str:
-    """The highest possible one; where the system hides it, the highest at this moment."""
+    """The maximum frequency of any core; if the system does not show it, the highest current one."""
     limits_khz = [int(text_of(path)) for path in root.glob(f"{_CPU_FOLDERS}/cpufreq/cpuinfo_max_freq")]
     if limits_khz:
         return f"up to {max(limits_khz) / 1e6:.2f} GHz"
@@ -93,7 +95,9 @@ def _frequency(root: Path) -> str:
 
 
 def _caches(root: Path) -> str:
-    """The sum of each kind over the machine. A cache that several threads share is listed by each of them."""
+    """The total size of each kind of cache. A cache that several threads share is listed by each of them but counted
+    once.
+    """
     sizes: dict[tuple[str, str], dict[str, int]] = {}
     for folder in root.glob(f"{_CPU_FOLDERS}/cache/index[0-9]*"):
         kind = text_of(folder / "type")
@@ -124,7 +128,7 @@ def _binary_size(num_bytes: int) -> str:
 
 
 def _num_listed(ranges: str) -> int:
-    """How many numbers there are in a list such as `0-15,32-47`."""
+    """The count of numbers in a list such as `0-15,32-47`."""
     pairs = [part.partition("-") for part in ranges.split(",") if part]
     return sum(int(last or first) - int(first) + 1 for first, _, last in pairs)
 
@@ -134,5 +138,5 @@ def _cpuinfo(root: Path, name: str) -> list[str]:
 
 
 def text_of(path: Path) -> str:
-    """A file as text that a record can hold, whatever its bytes are."""
+    """A file as text that a record can hold; other bytes are replaced."""
     return path.read_text(errors="replace").replace("\0", "").strip()

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs, their driver and how they reach each other, as text, from `nvidia-smi`."""
+"""NVIDIA GPUs, their driver and their connections, as text, from `nvidia-smi`."""
 
 import re
 import shutil
@@ -20,7 +20,7 @@ _ROUTES = {
 
 
 def nvidia_rows(root: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Of the system: driver and CUDA. Of the hardware: GPUs, and how pairs of them are connected."""
+    """System rows (driver and CUDA) and hardware rows (GPUs, and the connections of pairs of GPUs)."""
     if shutil.which("nvidia-smi") is None:
         text = NOT_READABLE if (root / "proc/driver/nvidia").exists() else _NO_GPU
         return _system(text, text), _hardware([], text)
@@ -56,7 +56,7 @@ def _hardware(gpus: list[list[str]], absent: str) -> dict[str, str]:
 
 
 def _value(word: str) -> str:
-    """`nvidia-smi` writes [N/A] or [Not Supported] for what it cannot tell."""
+    """`nvidia-smi` writes [N/A] or [Not Supported] for a value that it cannot read."""
     word = word.strip()
     return word if word and not word.startswith("[") else NOT_READABLE
 
@@ -100,7 +100,7 @@ def _of_all_pairs(cells: list[str]) -> str:
 
 
 def _pairs(matrix: str, num_gpus: int) -> list[str]:
-    """The cells off the diagonal. The heading may hold terminal codes; columns beyond the GPUs tell of their CPUs."""
+    """The cells off the diagonal. The heading may hold terminal codes; columns after the GPUs are about CPUs."""
     lines = [line.split() for line in re.sub(r"\x1b\[\d*m", "", matrix).splitlines()]
     rows = [words for words in lines if len(words) > num_gpus and _GPU.match(words[0]) and not _GPU.match(words[1])]
     return [cell for words in rows for cell in words[1 : num_gpus + 1] if cell != "X"]

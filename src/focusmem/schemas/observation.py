@@ -1,4 +1,4 @@
-"""What an agent gets when it looks: the pixels, and what the page itself says about them."""
+"""An observation: the screenshot, and the page's own description of the controls in it."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -15,12 +15,12 @@ _Extent = Annotated[int, Field(ge=1, le=MAX_PIXELS)]
 
 
 class ControlInfo(Record):
-    """Something in view that can be clicked or typed into; the part of it that can be seen."""
+    """The visible part of an element that can be clicked or typed into."""
 
     name: NonEmptyText
-    """What a screen reader would call it."""
+    """The accessible name."""
     kind: ControlKind
-    """What it is for: to go somewhere, to do something, to be typed into."""
+    """Whether it leads to a page (link), does something (button) or takes text (field)."""
     left: _Place
     """In pixels of the screenshot, like the three that follow."""
     top: _Place
@@ -29,7 +29,7 @@ class ControlInfo(Record):
 
     @property
     def centre(self) -> tuple[int, int]:
-        """Where a click on it goes."""
+        """The point where it is clicked."""
         return self.left + self.width // 2, self.top + self.height // 2
 
 
@@ -39,4 +39,4 @@ class Observation:
     url: str
     title: str
     controls: tuple[ControlInfo, ...]
-    """Only what is in view, from top to bottom."""
+    """The controls in view, from top to bottom."""

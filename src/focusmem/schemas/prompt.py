@@ -1,4 +1,4 @@
-"""What a policy is asked: turns of text and screenshots. Held in memory only, because it carries pixels."""
+"""Prompts: turns of text and screenshots. They are never stored, because they carry pixels."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args

@@ -1,4 +1,4 @@
-"""What all records share: strict fields, one way to read stored JSON and one way to write it."""
+"""The base of all records: strict fields, one way to read stored JSON and one way to write it."""
 
 import json
 import math
@@ -27,8 +27,8 @@ RecordT = TypeVar("RecordT", bound=Record)
 ValueT = TypeVar("ValueT")
 
 
-# Field types. Whatever they accept can be stored as UTF-8 JSON and is read back unchanged.
-# A message of theirs continues a sentence that begins with the field's name.
+# Field types. Every value that they accept can be stored as UTF-8 JSON and is read back unchanged. Their error messages
+# continue a sentence that begins with the field's name.
 
 
 def storable(text: str) -> str:
@@ -63,11 +63,11 @@ def in_utc(time: datetime) -> datetime:
     try:
         return time.astimezone(UTC)
     except OverflowError:
-        raise ValueError("should be a time that exists in UTC as well") from None
+        raise ValueError("should be a time that can be converted to UTC") from None
 
 
 def sorted_by_key(entries: dict[str, ValueT]) -> dict[str, ValueT]:
-    """In a fixed order, so that equal records are written as equal bytes."""
+    """Sorts by key, so that equal records are written as equal bytes."""
     return dict(sorted(entries.items()))
 
 
@@ -120,7 +120,7 @@ def parse_record(cls: type[RecordT], text: str | bytes, origin: str) -> RecordT:
         raise RecordError(f"{origin} should hold one JSON object, but it holds something else.")
     _check_version(cls, document, origin)
     try:
-        # From the text again, not from `document`: only then does strict mode read JSON arrays as tuples.
+        # Parsed from the text again, because strict mode reads arrays as tuples only from JSON text.
         return cls.model_validate_json(data)
     except ValidationError as error:
         first, *others = error.errors(include_url=False)
@@ -130,7 +130,7 @@ def parse_record(cls: type[RecordT], text: str | bytes, origin: str) -> RecordT:
 
 
 def describe_problem(problem: ErrorDetails) -> str:
-    """What is wrong with a field, as the end of a sentence that begins with the field's name."""
+    """A field's error, as the end of a sentence that begins with the field's name."""
     kind, context, value = problem["type"], problem.get("ctx", {}), problem["input"]
     match kind:
         case "missing":
@@ -152,7 +152,7 @@ def describe_problem(problem: ErrorDetails) -> str:
 
 
 def _found(value: object) -> str:
-    """The value, when it is short enough to help."""
+    """The wrong value for an error message, shortened."""
     if value is None or isinstance(value, bool | int | float | str):
         text = json.dumps(value)
         return f" (found {text})" if len(text) <= 60 else f" (found {text[:60]}...)"
@@ -160,7 +160,9 @@ def _found(value: object) -> str:
 
 
 def _field_name(location: tuple[int | str, ...], document: object) -> str:
-    """Such as `steps[2].action.arguments.url`; names of union members, which the JSON lacks, are left out."""
+    """The path of a field, such as `steps[2].action.arguments.url`. Names of union members, which are not in the JSON,
+    are left out.
+    """
     name = ""
     for index, part in enumerate(location):
         is_last = index == len(location) - 1
@@ -208,7 +210,7 @@ def _check_version(cls: type[Record], document: dict[str, Any], origin: str) -> 
         )
 
 
-# The liberties of Python's json module that a stored document may not take.
+# Checks for JSON that Python's json module accepts but stored documents must not contain.
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -232,7 +234,7 @@ def _finite_number(digits: str) -> float:
 
 
 def _small_integer(digits: str) -> int:
-    # Length first: turning thousands of digits into an integer is slow, and Python refuses it in its own way.
+    # The length is checked first, because converting thousands of digits is slow and raises Python's own error.
     if len(digits) > 21 or abs(int(digits)) >= MAX_JSON_INTEGER:
         raise ValueError(f"contains an integer of more than 64 bits ({digits[:20]}...)")
     return int(digits)

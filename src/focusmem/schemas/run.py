@@ -1,4 +1,4 @@
-"""A run and its environment: which command ran with which settings on which code and machine."""
+"""A run and its environment: the command, the settings, the code and the machine."""
 
 import secrets
 from typing import Annotated, Literal, Self
@@ -22,12 +22,12 @@ class Environment(Record):
     hardware: TextMap = Field(default_factory=dict)
     """Processors, caches, memory and GPUs; `not readable` where the machine does not tell."""
     seeds: Annotated[dict[Text, Seed], AfterValidator(sorted_by_key)] = Field(default_factory=dict)
-    """Where each kind of randomness began, by purpose."""
+    """The seed of each kind of randomness, by purpose."""
 
 
 class Run(Record):
     schema_version: Literal[1] = 1
-    """Raised when the meaning of a field changes."""
+    """Increased when the meaning of a field changes."""
     run_id: Identifier
     """The name of the run's folder, or a name made from it if the folder's is not usable."""
     key: Identifier = Field(default_factory=lambda: secrets.token_hex(4))

@@ -60,7 +60,7 @@ class Manifest(Record):
     """The tasks of a run and the number of attempts at each: the denominator of its success rate."""
 
     schema_version: Literal[1] = 1
-    """Raised when the meaning of a field changes."""
+    """Increased when the meaning of a field changes."""
     suite: NonEmptyText
     """The name of the suite that the tasks come from."""
     sha256: Digest
@@ -116,7 +116,9 @@ class StoredEpisode:
 
     @property
     def is_judged(self) -> bool:
-        """Whether it was won or lost. An error is due to the world and says nothing about the policy."""
+        """Whether the attempt is a success or a failure. An error is due to the world and says nothing about the
+        policy.
+        """
         return self.outcome in ("success", "failure")
 
     @property
@@ -124,7 +126,7 @@ class StoredEpisode:
         return self.outcome == "success"
 
     def trajectory(self) -> StoredTrajectory | None:
-        """What was seen and done, with the outcome of the present verdict; None if no step was taken."""
+        """The trajectory, with the outcome of the current verdict; None if no step was taken."""
         trajectory_id = self.episode.trajectory_id
         if trajectory_id is None:
             if self.episode.notes:
@@ -149,7 +151,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Checks only that the folder is one of a run; its files are read when they are asked for."""
+        """Checks only that the folder belongs to a run; its files are read on request."""
         for name in (RUN_FILE, TASKS_FILE):
             if not os.path.lexists(path / name):
                 raise StorageError(f"{path} is not the folder of a run: it has no {name}.")
@@ -217,7 +219,7 @@ def read_episode(folder: Path) -> StoredEpisode:
     verdict = _read(Verdict, folder / VERDICT_FILE)
     if folder.parts[-2:] != (task_folder(episode.task.task_id), str(episode.attempt)):
         raise RecordError(
-            f"{folder / EPISODE_FILE} records attempt {episode.attempt} at {episode.task.task_id}, which belongs into "
+            f"{folder / EPISODE_FILE} records attempt {episode.attempt} at {episode.task.task_id}, which belongs in "
             "another folder."
         )
     if verdict.task_id != episode.task.task_id:

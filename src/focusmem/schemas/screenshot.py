@@ -19,15 +19,15 @@ MAX_PNG_BYTES = 64 * 2**20
 SUPPORTED_MODES = ("RGB", "RGBA", "L", "LA", "P", "1")
 
 _COMPRESSION = 2
-"""Of what we encode ourselves: twice as fast as the usual 6, and an eighth larger."""
+"""Compression level of PNGs that we encode: twice as fast as the usual 6, and the files are an eighth larger."""
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
 class ScreenshotRef(Record):
-    """Names a screenshot by its content; the pixels lie elsewhere."""
+    """A reference to a screenshot by its content; the pixels are stored elsewhere."""
 
     sha256: Digest
-    """Of the PNG file, byte for byte."""
+    """The digest of the PNG file."""
     width: Annotated[int, Field(ge=1, le=MAX_PIXELS)]
     """In pixels."""
     height: Annotated[int, Field(ge=1, le=MAX_PIXELS)]
@@ -45,14 +45,14 @@ class Screenshot:
 
     @classmethod
     def from_png(cls, data: bytes) -> Self:
-        """Keep these bytes, once it is sure that they are one whole picture of a reasonable size."""
+        """Checks that the bytes are one whole picture of a reasonable size, and keeps them unchanged."""
         if not isinstance(data, bytes):
             raise RecordError(f"A screenshot is made from the bytes of a PNG file, not from {_kind(data)}.")
         width, height = _check_structure(data)
         try:
             _decode(data)
         except UnidentifiedImageError:
-            raise RecordError("This PNG cannot be decoded: its header makes no sense.") from None
+            raise RecordError("This PNG cannot be decoded: its header is invalid.") from None
         # Pillow reports broken pictures in all these ways, depending on which part is broken.
         except (OSError, SyntaxError, ValueError, struct.error, zlib.error) as error:
             raise RecordError(f"This PNG cannot be decoded: {error}.") from error
@@ -86,7 +86,7 @@ class Screenshot:
 
 
 def _check_structure(data: bytes) -> tuple[int, int]:
-    """Everything that can be known without inflating a pixel; returns width and height."""
+    """Checks everything that can be checked without decompressing pixels; returns width and height."""
     if not data.startswith(_SIGNATURE):
         raise RecordError("This is not a PNG: it does not begin with the PNG signature.")
     if len(data) > MAX_PNG_BYTES:
@@ -104,7 +104,7 @@ def _check_structure(data: bytes) -> tuple[int, int]:
 
 
 def _chunks(data: bytes) -> Iterator[tuple[bytes, memoryview]]:
-    """The parts of a PNG, each with its checksum verified, up to the end mark that must close the file."""
+    """The chunks of a PNG, each with its checksum verified, up to the end chunk, which must be last in the file."""
     view, start = memoryview(data), len(_SIGNATURE)
     while start + 12 <= len(data):
         length = int.from_bytes(view[start : start + 4])
@@ -132,7 +132,7 @@ def _decode(data: bytes) -> Image.Image:
 
 def _as_rgb(image: Image.Image) -> Image.Image:
     if "transparency" in image.info:
-        # Straight to RGB gives the same colours, but Pillow warns about palettes with transparency.
+        # Direct conversion to RGB gives the same colours, but Pillow then warns about palettes with transparency.
         image = image.convert("RGBA")
     return image.convert("RGB")
 

@@ -1,4 +1,4 @@
-"""What an agent is asked to do."""
+"""The task record: what an agent is asked to do."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -12,23 +12,23 @@ from focusmem.schemas.verdict import Outcome
 
 class Task(Record):
     schema_version: Literal[1] = 1
-    """Raised when the meaning of a field changes."""
+    """Increased when the meaning of a field changes."""
     task_id: NonEmptyText
     """The task as its benchmark or corpus names it."""
     instruction: NonEmptyText
-    """What is asked for, in words."""
+    """The task in words."""
     start_url: Text
     """Where the episode begins."""
     site: Text
     """The site it takes place on."""
     answer: Text | None = None
-    """The right answer, where one is known; the policy never sees it."""
+    """The right answer, if known; the policy never sees it."""
     annotations: Annotations = Annotations()
-    """What else is known about the task."""
+    """Further annotations of the task."""
     allowed_sites: tuple[NonEmptyText, ...] = ()
     """Hosts the browser may visit beside the one it starts on."""
     max_steps: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 15
-    """After so many actions the episode ends, whether or not the policy has stopped."""
+    """The step budget: the episode ends after this many actions."""
 
     def trajectory(
         self,

@@ -44,7 +44,7 @@ class StoredScreenshots(Mapping[str, Screenshot]):
 class StoredTrajectory:
     trajectory: Trajectory
     screenshots: Mapping[str, Screenshot]
-    """By digest; more of them than the trajectory refers to do no harm."""
+    """By digest. There may be more than the trajectory refers to."""
 
 
 def save_trajectory(
@@ -75,7 +75,9 @@ def load_trajectory(folder: Path) -> StoredTrajectory:
 
 
 def find_trajectories(path: Path) -> list[Path]:
-    """The trajectory folders at or below a path, which may also be a `trajectory.json`; none is an error."""
+    """The trajectory folders at or below a path, which may also be a `trajectory.json`. Raises an error if there are
+    none.
+    """
     if path.name == TRAJECTORY_FILE and os.path.lexists(path) and not path.is_dir():
         return [path.parent]
     if not path.exists():
@@ -84,11 +86,11 @@ def find_trajectories(path: Path) -> list[Path]:
         raise StorageError(f"{path} is neither a folder nor a {TRAJECTORY_FILE}.")
     found = []
     for folder, subfolders, files in os.walk(path):
-        # Also what somebody has begun: that it cannot be read is for the reader to say, and to count.
+        # Incomplete trajectories are included, so that the caller can report and count them.
         if TRAJECTORY_FILE in (*files, *subfolders) or subfolders == [SCREENSHOT_FOLDER]:
             found.append(Path(folder))
             subfolders.clear()
-        # Hidden folders are unfinished or replaced ones.
+        # Hidden folders are unfinished or replaced trajectories.
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
     if not found:
         raise StorageError(f"{path} holds no trajectory: there is no {TRAJECTORY_FILE} in it or below it.")
@@ -112,13 +114,13 @@ def check_trajectory(folder: Path) -> list[str]:
 
 
 def check_screenshots(stored: StoredTrajectory) -> None:
-    """Raise an error when a screenshot that a trajectory refers to is missing, damaged or another one."""
+    """Raise an error if a screenshot that a trajectory refers to is missing, damaged or different."""
     for ref in _refs(stored.trajectory):
         _png_for(ref, stored.screenshots)
 
 
 def _refs(trajectory: Trajectory) -> list[ScreenshotRef]:
-    """Each once, in order of appearance."""
+    """The references to all screenshots, each once, in order of appearance."""
     closing = () if trajectory.closing is None else (trajectory.closing.screenshot,)
     return list(dict.fromkeys((*(step.screenshot for step in trajectory.steps), *closing)))
 
@@ -173,7 +175,9 @@ def _holds_exactly(folder: Path, files: Mapping[str, bytes]) -> bool:
 
 
 def _check_replaceable(folder: Path, *, replace: bool) -> None:
-    """An empty folder may always be filled. One that never held a trajectory is not ours to delete."""
+    """Raises an error if a folder must not be replaced. An empty folder may be filled; a folder without a trajectory is
+    never deleted.
+    """
     if folder.is_dir() and not any(folder.iterdir()):
         return
     if not replace:
@@ -183,7 +187,7 @@ def _check_replaceable(folder: Path, *, replace: bool) -> None:
 
 
 def _screenshot_problems(folder: Path, refs: list[ScreenshotRef] | None) -> list[str]:
-    """`refs` is None when the record could not be read: then only links can be told to be wrong."""
+    """`refs` is None if the record could not be read; then only symbolic links can be recognised as wrong."""
     try:
         _check_not_linked(folder / SCREENSHOT_FOLDER)
     except UserError as error:
@@ -200,7 +204,7 @@ def _screenshot_problems(folder: Path, refs: list[ScreenshotRef] | None) -> list
 
 def _stray_problems(folder: Path, expected: set[str] | None) -> list[str]:
     if not folder.is_dir():
-        return []  # what should be in there is reported as missing
+        return []  # missing screenshots are reported elsewhere
     strays = [
         path.name
         for path in sorted(folder.iterdir())

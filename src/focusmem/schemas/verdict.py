@@ -1,4 +1,4 @@
-"""What a judge says about one finished attempt."""
+"""A verdict: a judge's decision about one finished attempt."""
 
 from typing import Annotated, Literal, Self
 
@@ -22,14 +22,14 @@ class JudgeCost(Record):
 
 class Verdict(Record):
     schema_version: Literal[1] = 1
-    """Raised when the meaning of a field changes."""
+    """Increased when the meaning of a field changes."""
     task_id: NonEmptyText
     """The task that was attempted."""
     outcome: Outcome
     score: Annotated[float, Field(ge=0, le=1)] | None = None
-    """The share of the task that was done; only a success or a failure has one."""
+    """The share of the task that was done; given only for a success or a failure."""
     reason: Text
-    """Why, in the judge's words."""
+    """The judge's reason."""
     judge: NonEmptyText
     """The name of the rule or the model that judged."""
     judge_profile: Text | None = None
@@ -37,7 +37,7 @@ class Verdict(Record):
     raw: Text | None = None
     """The unparsed reply of a judge model, so that it can be parsed again without another call."""
     cost: JudgeCost = JudgeCost()
-    """What the judgement took."""
+    """The cost of the judgement."""
 
     @model_validator(mode="after")
     def _score_fits_outcome(self) -> Self:

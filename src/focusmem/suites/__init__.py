@@ -1,4 +1,4 @@
 """In: task files, benchmarks, generated worlds.
-Out: tasks with names of their own, what a browser needs to open them, and the judge that fits.
+Out: tasks with unique ids, what a browser needs to open them, and their judge.
 Does not know which agent acts, which memory it has, or how runs are stored.
 """

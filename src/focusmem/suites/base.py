@@ -16,7 +16,7 @@ MakeBrowser: TypeAlias = Callable[[Task], Awaitable[Browser]]
 class Suite(Protocol):
     @property
     def name(self) -> str:
-        """The first part of its task ids: `<name>/<task>`."""
+        """The suite's name, which is the first part of its task ids: `<name>/<task>`."""
 
     @property
     def tasks(self) -> Sequence[Task]:
@@ -24,7 +24,7 @@ class Suite(Protocol):
 
     @property
     def judge(self) -> Judge | None:
-        """None if nothing is known about right answers; finished episodes then stay `not_judged`."""
+        """The judge of finished episodes; None if right answers are unknown, and episodes then stay `not_judged`."""
 
     def kind_of(self, task: Task) -> str | None:
         """The group in which reports sum up a task, if the suite has groups."""

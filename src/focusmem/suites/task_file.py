@@ -1,4 +1,4 @@
-"""Tasks of one's own: a `tasks.jsonl` file with a task in each line, or a single task on a page.
+"""The user's own tasks: a `tasks.jsonl` file with a task in each line, or a single task on a page.
 
     {"task_id": "blue-mug", "instruction": "How much is the blue mug?", "start_url": "https://shop.example/",
      "site": "shop.example", "answer": "12 euros", "max_steps": 15}
@@ -34,7 +34,7 @@ def _site_of(url: str) -> str:
 
 
 def _start_page(url: str) -> str:
-    """An address that a browser will open."""
+    """Checks that a browser may open the address."""
     try:
         problem = check_address(url, check_allowed([_site_of(url)]))
     except (ConfigError, ValueError):
@@ -70,7 +70,7 @@ class TaskSuite:
     def __init__(
         self, name: str, tasks: Sequence[Task], *, judge: Judge | None = None, limits: BrowserLimits | None = None
     ) -> None:
-        """Without a judge, answers are compared with those of the tasks that have one."""
+        """Without a judge, answers are compared with the tasks' right answers, if any task has one."""
         self.name, self.tasks = name, tuple(tasks)
         self.judge = judge or (ExactAnswer() if any(task.answer is not None for task in tasks) else None)
         self.limits = limits or BrowserLimits()
@@ -97,13 +97,13 @@ class TaskSuite:
         return cls("page", [_task("page", line, max_steps)], limits=limits)
 
     def kind_of(self, task: Task) -> str | None:
-        """Reports sum up the tasks of a file by site, if there are several."""
+        """The task's site if the file has several sites; reports group tasks by it."""
         return task.site if self._has_sites else None
 
     async def open_browsers(self, choice: BrowserChoice, stack: AsyncExitStack) -> MakeBrowser:
         if choice.kind != "chromium":
             raise ConfigError(
-                f"The browser '{choice.kind}' draws pages of the laboratory only; use --browser chromium."
+                f"The browser '{choice.kind}' draws only pages of the laboratory; use --browser chromium."
             )
         launch = await open_chromium(self.limits, choice, stack)
 
@@ -114,14 +114,14 @@ class TaskSuite:
 
 
 def _read_lines(path: Path) -> list[_Line]:
-    """Blank lines are skipped."""
+    """Reads a file of tasks. Blank lines are skipped."""
     lines: dict[str, _Line] = {}
     for number, text in enumerate(read_plain_file(path, MAX_DOCUMENT_BYTES).splitlines(), start=1):
         if not text.strip():
             continue
         line = parse_record(_Line, text, f"{path}, line {number}")
         if line.task_id in lines:
-            raise RecordError(f"{path}, line {number}: there is a task '{line.task_id}' already; each id stands once.")
+            raise RecordError(f"{path}, line {number}: the task id '{line.task_id}' is used twice.")
         lines[line.task_id] = line
     if not lines:
         raise RecordError(f"{path} holds no task; write one JSON object in each line.")

@@ -22,9 +22,9 @@ class TrainingItem:
     prompt: Prompt
     """The raw serialisation."""
     lesson: Lesson | None = None
-    """What the teacher said about it; only stage A's content losses ask for it."""
+    """What the teacher said about it; only stage A's content losses need it."""
     group: str = ""
-    """Items of one group are alike at first sight: to tell them apart, a gate must look twice."""
+    """Items of one group look alike. A gate learns more from telling these apart."""
 
     def __post_init__(self) -> None:
         if self.role not in get_args(Role):
@@ -111,8 +111,8 @@ class TrainingBatch:
     def share(self, number: int, num_shares: int) -> "TrainingBatch":
         """The part of a batch that one process, or one pass of several, works on.
 
-        Neighbouring decisions stay together, since they share items. Where several shares use an item, each encodes
-        it, but only the first keeps its lesson: over all shares every lesson counts once.
+        Neighbouring decisions stay together, since they share items. If several shares use an item, each encodes it,
+        but only the first keeps its lesson, so that every lesson counts once over all shares.
         """
         num = len(self.decisions)
         share_of = [decision * num_shares // num for decision in range(num)] if num else []
@@ -138,10 +138,10 @@ def _with_items(decision: Decision, renumbered: Sequence[int]) -> Decision:
 
 
 class TrainingData(Protocol):
-    """Batches by number. A number always gives the same batch, so a run that is stopped can go on exactly.
+    """Batches by number. A number always gives the same batch, so a stopped run can be resumed exactly.
 
-    Data that can tell itself from other data has a `digest`; a run then goes on with the same data only. Data that can
-    tell why it has no batches has a `shortage`, a sentence about that.
+    Data may have a `digest`; a run is then resumed with the same data only. Data may have a `shortage`, a sentence that
+    says why it has no batches.
     """
 
     @property

@@ -1,8 +1,8 @@
-"""How well right blocks can be told from misleading ones at all: a fresh gate, taught with labels on frozen blocks.
+"""How well right blocks can be told from misleading ones at all: a new gate is trained with labels on frozen blocks.
 
-The trained gate of a memory gets no label for ordinary blocks; a memory without one has no gate to ask. A probe asks
-the same of all of them: is it still in what a gate sees which decision a block belongs to? It sees what the memory's
-gate would: the block, and with `GateConfig.sees_evidence` a mean over the item itself.
+A memory's own gate gets no label for ordinary blocks, and some memories have no gate. The probe measures all of them
+alike: does what a gate sees still tell which decision a block belongs to? It sees what the memory's gate would see: the
+block, and with `GateConfig.sees_evidence` a mean over the item itself.
 
 Shapes: N blocks, K memory tokens, D policy width, E evidence width.
 """
@@ -29,10 +29,10 @@ class LabelledBlocks:
     evidence_NE: Tensor
     is_right_N: Tensor
     hidden: Mapping[int, Tensor] = field(default_factory=dict)
-    """What the state would be if it were hidden states after so many blocks, where that was asked for."""
+    """By layer: the state as hidden states after so many blocks of the policy, if it was asked for."""
 
     def seen_from(self, layer: int) -> "LabelledBlocks":
-        """The same with another state."""
+        """The same with another state: hidden states after this layer."""
         return replace(self, state_ND=self.hidden[layer])
 
 
@@ -64,10 +64,10 @@ def probe_auc(
     learning_rate: float = 1e-3,
     seed: int = 0,
 ) -> float:
-    """Area under the curve on held-out blocks of a gate taught on the others; each kind counts the same.
+    """Area under the curve on held-out blocks, of a gate trained on the others; both kinds count the same.
 
-    Whether a block belongs to a decision is told by comparing the two, which takes thousands of sites to learn: a probe
-    that saw a few hundred knows them by heart.
+    Learning to compare a block with a decision takes thousands of sites: a probe that saw a few hundred knows them by
+    heart.
     """
     device = learnt.state_ND.device
     torch.manual_seed(seed)

@@ -1,7 +1,7 @@
 """What the teacher said about an item, in memory and on disk.
 
-A lesson is found under the item's content, the policy that taught and the words it was asked with, so another policy
-can never be given a stale one. Its files are written whole, the card last: a card means a whole lesson.
+A lesson is stored under the item's content, the teacher and the wording of the questions, so another policy never reads
+a stale one. Its files are written whole and the card last: a card means a whole lesson.
 """
 
 from collections.abc import Mapping
@@ -96,7 +96,7 @@ class LessonStore:
         return Lesson(description, tuple(pairs))
 
     def discarded(self, item: str) -> dict[str, str] | None:
-        """What was wrong with discarded answers, by subtype; None where there is no whole lesson."""
+        """What was wrong with discarded answers, by subtype; None if there is no whole lesson."""
         try:
             return dict(self._read(item, item[:12])[0].discarded)
         except StorageError:

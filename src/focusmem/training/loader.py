@@ -59,7 +59,7 @@ def prepared_batches(
 
 
 def _give_way(worker: int) -> None:
-    """Where cores are short, the process that feeds the GPU goes first."""
+    """Lowers a worker's priority, so that the process that feeds the GPU goes first."""
     os.nice(5)
 
 

@@ -1,7 +1,7 @@
-"""The one training loop. A stage says what is learnt; the loop steps, reports, saves, and goes on where it stopped.
+"""The one training loop. A stage says what is learnt; the loop steps, reports, saves and resumes.
 
-Everything random in a step is drawn from seeds made of the run's seed, the step and the share of the batch, and batches
-come by number; so going on equals never having stopped.
+All random numbers of a step come from the run's seed, the step and the share of the batch, and batches come by number;
+so resuming equals never having stopped.
 """
 
 import time
@@ -31,7 +31,7 @@ class TrainingResult:
     num_steps: int
     """Done so far, over all runs in the folder."""
     is_finished: bool
-    """False when the time was up; call again to go on."""
+    """False if the time was up; call again to resume."""
     losses: Mapping[str, float]
     """Of the last step of this run; empty when there was none to do."""
     waiting_rate: float
@@ -49,10 +49,10 @@ def train(
     *,
     look: Look | None = None,
 ) -> TrainingResult:
-    """Train the stage's parts of a policy on the device it is on, going on in `folder` where a run was stopped.
+    """Trains the stage's parts of a policy on its device, or resumes the run in `folder`.
 
-    Started by torchrun or `accelerate launch`, each process works on its share of every batch. Seeds torch's global
-    random numbers.
+    If torchrun or `accelerate launch` has started several processes, each works on its share of every batch. This seeds
+    torch's global random numbers.
     """
     device = policy.backbone.device
     config = config.on(device.type)
@@ -91,7 +91,7 @@ def train(
 
 
 def _check_packing(policy: MemoryPolicy, config: LoopConfig) -> None:
-    """Before anything is written: rows without padding have no dropout, and a GPU's kernel for them is for bfloat16."""
+    """Checks before anything is written: packed rows have no dropout, and their GPU kernel needs bfloat16."""
     dropout = policy.config.lora.dropout
     if dropout > 0:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""The losses of all stages, each as a sum; what it is divided by is known only when all processes have counted.
+"""The losses of all stages, each as a sum: the divisor is known only when all processes have counted.
 
 Shapes: M target positions, V vocabulary, D policy width, N blocks, P pairs of blocks.
 """
@@ -21,7 +21,7 @@ def token_loss(logits_MV: Tensor, targets_M: Tensor) -> Tensor:
 
 
 def token_nats(head: Callable[[Tensor], Tensor], hidden_MD: Tensor, targets_M: Tensor, *, vocabulary: int) -> Tensor:
-    """The cross-entropy of each token by itself, (M,); so many positions at a time as `over_positions` takes."""
+    """The cross-entropy of each token, (M,), computed a piece at a time as in `over_positions`."""
     size = max(1, _MAX_LOGITS // vocabulary)
     pieces = zip(torch.split(hidden_MD, size), torch.split(targets_M, size), strict=True)
     return torch.cat([F.cross_entropy(_wide(head(some_MD)), ids_M, reduction="none") for some_MD, ids_M in pieces])
@@ -42,7 +42,7 @@ def drop_loss(logits_N: Tensor) -> Tensor:
 def order_loss(wrong_N: Tensor, right_M: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
     """-log sigmoid(g right - g wrong) of each pair (wrong, right): the mean over those of a wrong block, then the sum.
 
-    It pushes two blocks apart and never both the same way, so that it neither opens nor closes the gate.
+    It pushes the two blocks of a pair apart, so it neither opens nor closes the gate.
     """
     counts = Counter(wrong for wrong, _ in pairs)
     wrong_P, right_P = (torch.tensor(numbers, device=wrong_N.device) for numbers in zip(*pairs, strict=True))
@@ -59,9 +59,8 @@ def parting_loss(wrong_N: Tensor, right_M: Tensor) -> Tensor:
 def over_positions(
     loss: Callable[..., Tensor], *parts: Tensor, vocabulary: int, max_logits: int = _MAX_LOGITS
 ) -> Tensor:
-    """A loss summed over positions, so many at a time; with more than one piece, scores are computed again backward.
-
-    `parts` have one row per position; `loss` takes a piece of each.
+    """A loss summed over positions, a piece at a time; with several pieces, the backward pass computes the scores
+    again. `parts` have one row per position; `loss` takes a piece of each.
     """
     size = max(1, max_logits // vocabulary)
     if parts[0].shape[0] <= size:

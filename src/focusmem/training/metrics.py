@@ -39,7 +39,7 @@ class Metrics:
     _since: float = field(default_factory=time.monotonic)
 
     def cut_after(self, step: int) -> None:
-        """Forget lines about steps that a resumed run does again."""
+        """Removes lines about steps that a resumed run does again."""
         lines = [json.dumps(line) for line in read_metrics(self.path) if line["step"] <= step]
         if self.path.exists():
             write_whole(self.path, "".join(f"{line}\n" for line in lines).encode())
@@ -94,7 +94,7 @@ def note(report: StepReport, device: torch.device) -> str:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a run so far. A last line that was cut off when the run was killed does not count."""
+    """The lines of a run so far, without a last line that was cut off when the run was killed."""
     if not path.exists():
         return []
     lines = []
@@ -107,7 +107,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def gpu_memory_gb(device: torch.device) -> float | None:
-    """The most that was allocated at once."""
+    """The most GPU memory that was allocated at once."""
     return round(torch.cuda.max_memory_allocated(device) / 1e9, 2) if device.type == "cuda" else None
 
 

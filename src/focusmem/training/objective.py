@@ -16,7 +16,7 @@ from focusmem.training.stage import Losses, Stage
 
 
 class Objective(nn.Module):
-    """A module, because DDP watches the weights of one; it counts only what the stage trains as its own."""
+    """A module, because DDP needs one; its parameters are only those that the stage trains."""
 
     def __init__(self, policy: MemoryPolicy, stage: Stage, config: LoopConfig, look: Look | None) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Objective(nn.Module):
         return total, losses
 
     def norm_moments(self, share: Prepared) -> Tensor:
-        """What the stage's fresh norms are calibrated by, of a share of the first batch."""
+        """What calibrates the stage's fresh norms, from a share of the first batch."""
         policy, stage, config, look = self._held
         rows = embed(policy, share, look)
         with self._precision():
@@ -54,7 +54,7 @@ class Objective(nn.Module):
 
 @contextmanager
 def in_training(policy: MemoryPolicy, trained_parts: tuple[str, ...], *, packs_rows: bool = False) -> Iterator[None]:
-    """Only these parts learn, and the pathway is in training mode; afterwards all is as it was."""
+    """Only these parts learn, and the pathway is in training mode; afterwards everything is restored."""
     parts = policy.trained_parts()
     for name, part in parts.items():
         if any(parameter.dtype != torch.float32 for parameter in part.parameters()):

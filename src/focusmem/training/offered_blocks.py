@@ -27,7 +27,7 @@ class Offered:
     """Of each block, whether it was put in to mislead."""
 
     def trust(self, policy: MemoryPolicy) -> list[float]:
-        """What the gate thinks of each block, between 0 and 1."""
+        """The gate's trust in each block, between 0 and 1."""
         return gate_logits(policy, self.memory, list(range(len(self.is_negative)))).double().sigmoid().tolist()
 
 

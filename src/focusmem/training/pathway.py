@@ -1,5 +1,5 @@
-"""A prepared share through the memory pathway: each picture seen once, each item encoded once, rows of alike length
-together.
+"""A prepared share through the memory pathway: each picture is seen once, each item encoded once, rows of similar
+length together.
 
 Shapes: I items, N blocks, K memory tokens, D policy width, M target positions.
 """
@@ -22,8 +22,8 @@ from focusmem.training.losses import over_positions, semantic_loss, token_loss, 
 from focusmem.training.prepared import Prepared
 
 Look = Callable[[Pixels], Mapping[str, VisionFeatures]] | Mapping[str, VisionFeatures]
-"""Features by digest of pictures that a batch brings along, for whoever can see many of one size at once; or those of
-all pictures there are, seen beforehand, for batches that bring none."""
+"""A function from the pixels of a batch to features by digest. Callers may pass their own, which sees many pictures of
+one size at once."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def embed(policy: MemoryPolicy, share: Prepared, look: Look | None = None) -> Em
 
 
 def brought_along(pixels: Pixels | None, look: Look | None, backbone: Backbone) -> Mapping[str, VisionFeatures]:
-    """Features of the pictures that a batch carries itself, or that were seen beforehand."""
+    """Features of the pictures that a batch carries, or that were seen beforehand."""
     if isinstance(look, Mapping):
         return look
     if pixels is None or not pixels.digests:
@@ -63,7 +63,7 @@ def brought_along(pixels: Pixels | None, look: Look | None, backbone: Backbone) 
 
 @dataclass(frozen=True)
 class EncodedShare:
-    """Items in groups of alike length, and which item each group holds where."""
+    """Items in groups of similar length, and where each item is."""
 
     groups: list[EncodedItems]
     numbers: list[list[int]]
@@ -83,7 +83,7 @@ class EncodedShare:
         return blocks_IKD.index_select(0, torch.tensor(back, device=blocks_IKD.device))
 
     def for_uses(self, item_of_use: Sequence[int]) -> tuple[list[EncodedItems], list[int]]:
-        """Items as the uses of a share read them, without copies, and the order in which the uses then stand."""
+        """Items as the uses of a share read them, without copies, and the order of the uses in them."""
         groups, order = [], []
         for group, numbers in zip(self.groups, self.numbers, strict=True):
             place_of = {number: place for place, number in enumerate(numbers)}
@@ -95,7 +95,7 @@ class EncodedShare:
 
 
 def shared_blocks(blocks_IKD: Tensor, items: Sequence[int], places: Sequence[Place]) -> Memory | None:
-    """Fixed blocks where they are used, all of them let in."""
+    """Fixed blocks where they are used; all of them pass."""
     if not items:
         return None
     chosen_NKD = blocks_IKD.index_select(0, torch.tensor(items, device=blocks_IKD.device))
@@ -115,7 +115,7 @@ def target_hidden(backbone: Backbone, rows: Sequence[Row], *, max_tokens: int) -
 
 @torch.no_grad()
 def reply_nats(backbone: Backbone, rows: Sequence[Row], *, max_tokens: int) -> list[float]:
-    """Of each row, minus the logarithm of the chance of its reply."""
+    """The negative log-likelihood of each row's reply."""
     if not rows:
         return []
     return row_sums(backbone, rows, target_hidden(backbone, rows, max_tokens=max_tokens)).tolist()

@@ -1,4 +1,4 @@
-"""Pictures of a run: how each loss fell, and what the gate let in."""
+"""Plots of a run: each loss over the steps, and the share of blocks that pass the gate."""
 
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,11 @@ _COLOURS = {
 }
 
 _FLAT = 20
-"""So many times its last value a curve may have been before its end can no longer be told from zero."""
+"""If a curve's highest value is more than this many times its last one, its end looks like zero on a linear scale."""
 
 
 def plot_run(folder: Path, *, title: str) -> list[Path]:
-    """Draw `losses.png`, and `gate.png` where a gate took part, from the run's metrics."""
+    """Draws `losses.png`, and `gate.png` if a gate took part, from the run's metrics."""
     lines = read_metrics(folder / "metrics.jsonl")
     if not lines:
         return []
@@ -49,7 +49,7 @@ def _losses(lines: list[dict[str, Any]], path: Path, title: str) -> Path:
 
 
 def _scale(axes: Axes, values: list[float]) -> None:
-    """From zero; by powers of ten where the end would lie flat on it."""
+    """The scale begins at zero; it is logarithmic if the end of a curve could not be told from zero."""
     if min(values, default=0.0) > 0 and max(values) > _FLAT * values[-1]:
         axes.set_yscale("log")
     else:

@@ -1,4 +1,4 @@
-"""A share of a batch as tokens: all that a step needs besides weights, worked out where there is no GPU.
+"""A share of a batch as tokens: everything that a step needs besides weights, prepared without a GPU.
 
 Shapes: M positions of descriptions, D policy width.
 """
@@ -23,13 +23,13 @@ EPISODIC = ROLES.index("episodic")
 
 @dataclass(frozen=True)
 class Needs:
-    """What a stage wants of a batch."""
+    """What a stage needs of a batch."""
 
     negatives: bool = False
     semantic: bool = False
     functional: bool = False
     num_foreign: int = 0
-    """Items of other tasks for each decision, for a gate to be told to drop."""
+    """Items of other tasks for each decision, as negatives for the gate."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,16 @@ class Prepared:
     item_of_question: tuple[int, ...]
     num_descriptions: int
     teacher_MD: Tensor | None
-    """Hidden states behind the descriptions' tokens, row after row; None where `teachers` are to be asked."""
+    """The teacher's hidden states for the descriptions' tokens, row after row; None if `teachers` are run in
+    the step.
+    """
     teachers: PackedRows
-    """The descriptions behind their raw items, as the frozen policy reads them, where no states were stored."""
+    """The descriptions behind their raw items, as the frozen policy reads them, if no states were stored."""
     pixels: Pixels | None = None
     foreign: tuple[tuple[int, int], ...] = ()
-    """Decisions, and items of other tasks that a gate is told to drop there without their being in front."""
+    """Decisions with items of other tasks that are negatives for the gate there; they are not in front of
+    the prompt.
+    """
 
     @property
     def counts(self) -> dict[str, int]:
@@ -69,7 +73,7 @@ class Prepared:
         }
 
     def _misled(self) -> list[int]:
-        """The decision of every use that is there to mislead, then of every item of another task."""
+        """The decision of every misleading use, then of every item of another task."""
         used = [place.row for place, negative in zip(self.places, self.is_negative, strict=True) if negative]
         return used + [row for row, _ in self.foreign]
 
@@ -102,7 +106,7 @@ class Prepared:
 
 
 class Preparer:
-    """From batches to tokens, for one policy and one stage. Holds no weights, so worker processes may carry it."""
+    """From batches to tokens, for one policy and one stage. It holds no weights, so worker processes can use it."""
 
     def __init__(self, policy: MemoryPolicy, needs: Needs) -> None:
         self.chat, self.reader_chat = policy.backbone.chat, policy.encoder.backbone.chat
@@ -176,9 +180,9 @@ def with_target(chat: ChatTokenizer, prompt: Prompt, ids: Sequence[int]) -> Toke
 
 
 def foreign_items(batch: TrainingBatch, num: int) -> tuple[tuple[int, int], ...]:
-    """For each decision that has episodic items, so many of the same groups that belong to decisions of other tasks.
+    """For each decision with episodic items, items of the same groups that belong to decisions of other tasks.
 
-    Decisions that share an item are of one task, and so are those that are linked by others in between.
+    Decisions that share an item are of one task; so are decisions that are linked through others.
     """
     if not num:
         return ()

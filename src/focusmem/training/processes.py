@@ -1,4 +1,4 @@
-"""The processes that train together, as torchrun or accelerate started them; one alone is a team of one."""
+"""The processes that train together, as torchrun or accelerate started them; a single process is a team of one."""
 
 import atexit
 import os
@@ -25,13 +25,13 @@ class Team:
         return numbers
 
     def wait(self) -> None:
-        """Until all have come here."""
+        """Waits until all processes are here."""
         if self.size > 1:
             distributed.barrier()
 
 
 def join_team(device: torch.device) -> Team:
-    """Join the processes that the launcher's environment names. They stay together until this one ends."""
+    """Joins the processes that the launcher's environment names, until this process ends."""
     if not distributed.is_initialized():
         if int(os.environ.get("WORLD_SIZE", "1")) == 1:
             return Team()
@@ -42,7 +42,7 @@ def join_team(device: torch.device) -> Team:
 
 
 def own_device() -> torch.device:
-    """The GPU that the launcher means for this process, or the CPU where there is none."""
+    """The GPU that the launcher assigned to this process, or the CPU if there is none."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))

@@ -1,7 +1,7 @@
 """What the teacher and its student are asked about an item, and what a functional answer must look like.
 
-Paper, Appendix B.2. There, teacher and student get system texts of their own; here both read the same words, so that
-the two sides differ in nothing but raw evidence against memory tokens.
+Paper, Appendix B.2. There, teacher and student have different system texts. Here both read the same words, so that they
+differ only in reading raw evidence or memory tokens.
 """
 
 from pathlib import Path
@@ -62,7 +62,7 @@ SUBTYPES: dict[Role, tuple[str, ...]] = {
 
 
 def problem_with(subtype: str, text: str) -> str | None:
-    """Why an answer is no target: not JSON, or not exactly the fields of its subtype. None for a good one."""
+    """Why an answer cannot be a target: not JSON, or not exactly the fields of its subtype. None for a good answer."""
     try:
         parse_record(TARGETS[subtype], text, "The answer")
     except RecordError as error:

@@ -1,4 +1,4 @@
-"""All that a stopped run needs to go on, on disk: one folder per save, each written whole under a name of its own."""
+"""Everything on disk that a stopped run needs to resume: one folder per save, each written whole under its own name."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ _TENSORS, _CARD, _PREFIX = "state.pt", "state.json", "step-"
 class StoredState:
     folder: Path
     step: int
-    """Steps that were done."""
+    """Steps done so far."""
     card: Mapping[str, Any]
 
     def tensors(self, device: torch.device) -> dict[str, Any]:
@@ -31,7 +31,7 @@ class StoredState:
         if _sha256_of(path) != self.card.get("sha256"):
             raise CheckpointError(
                 f"{path} is damaged: its checksum is not the one on its card. "
-                f"Delete {self.folder} to go on from the save before it."
+                f"Delete {self.folder} to resume from the save before it."
             )
         try:
             stored: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
@@ -41,13 +41,13 @@ class StoredState:
 
 
 class RunStates:
-    """The newest few saves of a run. An older one goes only when a newer one is whole."""
+    """The newest saves of a run. An older save is removed only when a newer one is whole."""
 
     def __init__(self, folder: Path, *, num_kept: int = 2) -> None:
         self.folder, self.num_kept = folder, num_kept
 
     def save(self, step: int, tensors: Mapping[str, Any], card: Mapping[str, Any]) -> bool:
-        """Whether there was anything to save: what a step led to is saved once."""
+        """Returns False if this step is saved already."""
         place = self.folder / f"{_PREFIX}{step:08d}"
         if place.exists():
             return False
@@ -60,7 +60,7 @@ class RunStates:
         return True
 
     def clear_partial(self) -> None:
-        """Remove what a killed run had begun to write."""
+        """Removes what a killed run had begun to write."""
         for partial in self.folder.glob(f".{_PREFIX}*.partial"):
             shutil.rmtree(partial, ignore_errors=True)
 
@@ -72,9 +72,11 @@ class RunStates:
         try:
             card = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise CheckpointError(f"{path} cannot be read: {error}. Delete {places[-1]} to go on before it.") from error
+            raise CheckpointError(
+                f"{path} cannot be read: {error}. Delete {places[-1]} to resume from the save before it."
+            ) from error
         if not isinstance(card, dict) or card.get("schema_version") != _SCHEMA_VERSION:
-            raise CheckpointError(f"{path} was written by another version of focusmem; go on with that one.")
+            raise CheckpointError(f"{path} was written by another version of focusmem; resume with that one.")
         return StoredState(places[-1], int(card["step"]), card)
 
     def _places(self) -> list[Path]:
@@ -82,7 +84,7 @@ class RunStates:
 
 
 def clear_leftovers(place: Path) -> None:
-    """Remove what `whole_folder` and `remove_folder` leave beside a folder when they are killed."""
+    """Removes what `whole_folder` and `remove_folder` leave beside a folder if they are killed."""
     for suffix in ("partial", "old"):
         for left in place.parent.glob(f".{place.name}.{'[0-9a-f]' * 12}.{suffix}"):
             shutil.rmtree(left, ignore_errors=True)

@@ -4,7 +4,7 @@ import math
 
 
 def learning_rate_at(step: int, *, num_steps: int, peak: float, warmup_share: float) -> float:
-    """Up in a straight line over the first share of all steps, then down to zero along half a cosine wave.
+    """Linear warm-up over the first share of all steps, then a cosine decay to zero.
 
     `step` counts from zero.
     """

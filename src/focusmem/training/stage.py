@@ -1,4 +1,4 @@
-"""What a stage tells the loop: what it trains, what it wants of a batch, and how a share of one becomes losses."""
+"""The seam between stages and loop: what a stage trains, what it needs of a batch, how a share becomes losses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ CONTENT_LOSSES = ("semantic", "functional")
 LOSS_NAMES = ("action", *CONTENT_LOSSES, "gate", "order")
 
 GATE_STAGE = "gate"
-"""The name of the stage that may follow stage B, which may go on with what it leaves."""
+"""The name of the stage that may follow stage B. Stage B may begin with the memory that it leaves."""
 
 
 @dataclass(frozen=True)
 class Passage:
-    """How many ordinary and how many misleading blocks there were, and how many of each the gate let in."""
+    """How many ordinary and misleading blocks there were, and how many of each passed the gate."""
 
     num_ordinary: int = 0
     num_ordinary_kept: int = 0
@@ -32,7 +32,7 @@ class Passage:
 @dataclass(frozen=True)
 class Losses:
     sums: Mapping[str, Tensor]
-    """By name, not yet divided by anything."""
+    """By name, before division."""
     passage: Passage = Passage()
 
 
@@ -50,21 +50,21 @@ class Stage(Protocol):
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """Of each loss that takes part."""
+        """The weight of each loss that takes part."""
         ...
 
     def settings(self) -> dict[str, Any]:
-        """Its config as plain values, to be stored with the run and compared when it goes on."""
+        """Its config as plain values, which is stored with the run and compared when it is resumed."""
         ...
 
     def fresh_norms(self, policy: MemoryPolicy) -> list[LayerNorm]:
-        """Norms of parts that have learnt nothing yet, to be calibrated by the first batch before the first step."""
+        """Norms of parts that have learnt nothing yet; the first batch calibrates them before the first step."""
         ...
 
     def norm_inputs(
         self, policy: MemoryPolicy, share: Prepared, rows: EmbeddedShare, *, max_tokens: int
     ) -> list[Tensor]:
-        """What goes into each of them, for a share of that batch."""
+        """The inputs of each of these norms, for a share of that batch."""
         ...
 
     def losses(

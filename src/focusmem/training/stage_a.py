@@ -38,9 +38,9 @@ NOT_YET_TRAINED = (
     "state_source", "state_layer",
     "gate.sees_evidence", "gate.evidence_source", "gate.shares_projection", "gate.hidden_width",
 )  # fmt: skip
-"""Stage A reads no state and asks no gate, so its memory serves whatever is read and asked afterwards."""
+"""Stage A uses neither state nor gate, so a memory with any settings of these may begin with what it leaves."""
 _NUM_TOKENS = "compressor.num_tokens"
-"""A memory of fewer tokens may begin with one of more: with the first of its queries."""
+"""A memory with fewer tokens may begin with the first queries of one with more."""
 
 
 @checked_dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class StageAConfig:
 class StageA:
     config: StageAConfig = field(default_factory=StageAConfig)
     start_sha256: str | None = None
-    """Of the weights it began with, where it did not begin afresh."""
+    """Of the weights it began with; None if it began afresh."""
     name = "stage_a"
     trained_parts = ("encoder", "compressor")
 
@@ -133,17 +133,17 @@ def train_stage_a(
     loop: LoopConfig | None = None,
     look: Look | None = None,
 ) -> TrainingResult:
-    """Train a fresh memory in `folder`, or go on there where an earlier run was stopped.
+    """Trains a fresh memory in `folder`, or resumes the run there.
 
-    With `start`, a memory that stage A left learns on instead, under a schedule of its own; also where it has more
-    tokens than this one.
+    With `start`, a memory that stage A left is trained further instead, with a new schedule; it may have more tokens
+    than this one.
     """
     start_sha256 = None
     if start is not None:
         stored = Checkpoint.open(start)
         if stored.notes.get("stage") != StageA.name:
             raise CheckpointError(
-                f"Stage A can go on with a memory of its own, but {start} was left by "
+                f"Stage A can begin with a memory of its own, but {start} was left by "
                 f"'{stored.notes.get('stage', 'something else')}'. Give the `memory` folder of a stage A run."
             )
         stored.load_into(policy, may_differ=(*NOT_YET_TRAINED, _NUM_TOKENS))

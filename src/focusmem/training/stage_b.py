@@ -1,7 +1,7 @@
-"""Stage B: what is shown and what is allowed in. Blocks are read for each decision and pass the gate, or do not.
+"""Stage B: what is shown and what is allowed in. Blocks are read for each decision and pass the gate or are dropped.
 
-Paper, Appendix A.3. Begins with a memory from stage A and trains all of the pathway. Loss: actions + a drop loss on
-blocks that were put in to mislead. Ordinary items get no label: whether they help is for the actions to say.
+Paper, Appendix A.3. It begins with a memory from stage A and trains the whole pathway. Loss: actions + a drop loss on
+misleading blocks. Ordinary items get no label: the action loss alone says whether they help.
 """
 
 import random
@@ -48,16 +48,17 @@ class StageBConfig:
     is_gated: bool = True
     """Whether the gate decides about blocks; without it, misleading ones are left out."""
     keeping: Keeping = "straight-through"
-    """How actions tell the gate what to keep. The paper's way is the gradient at the blocks that were kept. Measured:
-    of each decision one block is left out, or put in, and the gate is told what the action lost or gained by it."""
+    """How the action loss trains the gate. `straight-through` is the paper's: the gradient at the kept blocks.
+    `measured`: for each decision one block is left out or put in, and the gate is trained with the change in the action
+    loss."""
     labels_reach_blocks: bool = False
-    """Whether labels may also reshape what is read. The paper stops them there; this is to see what that costs."""
+    """Whether gradients of labels reach the blocks. The paper stops them; this measures what stopping them costs."""
     num_foreign: NonNegativeInt = 0
-    """Items of other tasks in the same share of a batch that the gate is told to drop besides, for each decision. They
-    are never in front of it, so that hundreds cost little; comparing states with blocks takes many to learn."""
+    """More negatives for the gate: items of other tasks in the same share of a batch, this many for each decision. They
+    are never in front of the prompt, so hundreds cost little; learning to compare states with blocks takes many."""
     order_weight: NonNegativeFloat = 0.0
-    """Of a loss that the paper does not have: whatever misleads should be trusted less than a trajectory that retrieval
-    found for the same decision. Labels of the drop loss alone can be met by a gate that shuts everything out."""
+    """Weight of a loss that the paper does not have: misleading blocks should be trusted less than a trajectory found
+    for the same decision. A gate that drops everything would already satisfy the drop loss."""
 
     def __post_init__(self) -> None:
         if not (self.is_dynamic or self.is_gated):
@@ -89,7 +90,7 @@ class StageB:
         return to_plain(self.config) | {"start_sha256": self.start_sha256}
 
     def fresh_norms(self, policy: MemoryPolicy) -> list[LayerNorm]:
-        """Those of readout and gate, each where it takes part and has learnt nothing yet."""
+        """The norms of readout and gate, if these take part and have learnt nothing yet."""
         return [norm for norms in self._fresh(policy) for norm in norms]
 
     @torch.no_grad()
@@ -152,7 +153,7 @@ class StageB:
     def _of_labels(
         self, policy: MemoryPolicy, share: Prepared, encoded: EncodedShare, memory: Memory, is_negative: list[bool]
     ) -> dict[str, Tensor]:
-        """What is known to mislead should be dropped, and trusted less than what was found for the decision."""
+        """Misleading blocks should be dropped, and be trusted less than what was found for the decision."""
         reaches, places = self.config.labels_reach_blocks, memory.places
         misleading = [block for block, negative in enumerate(is_negative) if negative]
         wrong = [gate_logits(policy, memory, misleading, reaches_blocks=reaches)] if misleading else []
@@ -182,7 +183,7 @@ class StageB:
         *,
         generator: torch.Generator | None = None,
     ) -> tuple[Memory | None, list[bool]]:
-        """Every use read for its decision, from items encoded once, and which of the blocks are misleading."""
+        """Reads every use for its decision, from items encoded once; also returns which blocks are misleading."""
         groups, order = encoded.for_uses(share.item_of_use)
         memory = policy.remember(
             rows.decisions,
@@ -197,7 +198,7 @@ class StageB:
     def foreign_logits(
         self, policy: MemoryPolicy, share: Prepared, encoded: EncodedShare, memory: Memory
     ) -> tuple[Tensor, list[int]]:
-        """The gate's view of blocks of other tasks, read as each decision would read them, and those decisions."""
+        """The gate's logits of blocks of other tasks, read as each decision would read them, and those decisions."""
         assert memory.state_ND is not None, "the gate took part, so the state was there"
         block_of_row = {place.row: block for block, place in enumerate(memory.places)}  # any of them knows the state
         groups, order = encoded.for_uses([item for _, item in share.foreign])
@@ -212,7 +213,8 @@ class StageB:
 
 
 def gate_logits(policy: MemoryPolicy, memory: Memory, numbers: list[int], *, reaches_blocks: bool = False) -> Tensor:
-    """The gate's view of some blocks, of which nothing flows back into the blocks: labels must not reshape content."""
+    """The gate's logits of some blocks. No gradient flows back into the blocks, because labels must not reshape
+    content."""
     blocks_NKD = memory.blocks_NKD if reaches_blocks else memory.blocks_NKD.detach()
     return _trust_in(policy, replace(memory, blocks_NKD=blocks_NKD), numbers)
 
@@ -227,11 +229,12 @@ def _trust_in(policy: MemoryPolicy, memory: Memory, numbers: list[int]) -> Tenso
 def keeping_term(
     policy: MemoryPolicy, rows: Sequence[Row], memory: Memory, own_B: Tensor, *, rng: random.Random, max_tokens: int
 ) -> Tensor:
-    """Zero, with the gradient that the actions' expected loss has by the trust in blocks; `own_B` is their loss.
+    """A term of value zero whose gradient is that of the expected action loss by the trust in blocks; `own_B` is the
+    action loss.
 
-    Of each decision one block is tried the other way round. What the action loses by having it, times the number of
-    blocks, is in the mean the gradient by the chance of keeping a block. As in the paper, it flows on into the blocks
-    that the gate goes by: it is an action that tells, not a label.
+    For each decision, one block is kept instead of dropped, or dropped instead of kept. What the action loses by
+    keeping it, times the number of blocks, is an unbiased estimate of the gradient by the probability of keeping a
+    block. As in the paper, the gradient flows on into the blocks, because it comes from actions and not from labels.
     """
     of_row: dict[int, list[int]] = {}
     for block, (place, is_valid) in enumerate(zip(memory.places, memory.valid, strict=True)):
@@ -277,9 +280,9 @@ def train_stage_b(
     loop: LoopConfig | None = None,
     look: Look | None = None,
 ) -> TrainingResult:
-    """Train on from the memory that stage A left in `start`; or go on in `folder` where an earlier run was stopped.
+    """Trains the memory that stage A left in `start`, or resumes the run in `folder`.
 
-    A memory that stage B left learns on, under a schedule of its own.
+    A memory that stage B left is trained further, with a new schedule.
     """
     stored = Checkpoint.open(start)
     left_by = stored.notes.get("stage")

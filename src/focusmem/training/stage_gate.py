@@ -1,9 +1,8 @@
-"""What only labels can teach the gate: which items belong to a decision at all. Everything else stays as it is.
+"""The gate stage: labels teach the gate which items belong to a decision. Everything else is frozen.
 
-Not in the paper, whose gate learns from actions and from what misleads. Where memory has learnt to be ignored when it
-does not fit, actions give a gate no reason to drop anything; and to tell a block's origin by comparing it with the
-state takes hundreds of origins at least (docs/experiments.md), which need no action each. None is computed here, so
-that steps are cheap.
+This is not in the paper, whose gate learns from actions and from misleading blocks. If a policy already ignores memory
+that does not fit, actions give the gate no reason to drop anything; and learning to compare a block with the state
+takes hundreds of sites (docs/experiments.md), but no actions. No action is computed here, so steps are cheap.
 """
 
 from collections.abc import Mapping
@@ -34,18 +33,18 @@ from focusmem.training.stage_b import StageB, StageBConfig, gate_logits
 @checked_dataclass(frozen=True, kw_only=True)
 class GateStageConfig:
     is_dynamic: bool = True
-    """Whether blocks are read for the current state, as they are where this gate acts."""
+    """Whether blocks are read for the current state, as when acting."""
     num_foreign: NonNegativeInt = 24
     """Items of other tasks in the same share of a batch for each decision."""
 
 
 @dataclass(frozen=True)
 class GateStage:
-    """Whatever misleads or belongs to another task is to be trusted less than whatever belongs to its decision, also
-    that of other decisions: one threshold has to part them all. This neither opens nor closes the gate.
+    """Every block that misleads or belongs to another task should be trusted less than every block that belongs to its
+    decision, over all decisions, because one threshold has to separate them. This neither opens nor closes the gate.
 
-    Blocks are compared within each share of a batch, so several passes or processes compare fewer pairs and do not make
-    the step that one makes.
+    Blocks are compared within each share of a batch, so several passes or processes compare fewer pairs, and their step
+    differs from that of one.
     """
 
     config: GateStageConfig = field(default_factory=GateStageConfig)
@@ -117,10 +116,10 @@ def train_gate(
     loop: LoopConfig | None = None,
     look: Look | None = None,
 ) -> TrainingResult:
-    """Teach the gate of the memory that stage B left in `start`; or go on in `folder` where a run was stopped.
+    """Trains the gate of the memory that stage B left in `start`, or resumes the run in `folder`.
 
-    All that is right about the data is taken for right: give it items of a decision's own origin alone, besides those
-    that are there to mislead.
+    Every item that is not a negative counts as right, so the data should hold only items of a decision's own site,
+    besides negatives.
     """
     stored = Checkpoint.open(start)
     left_by = stored.notes.get("stage")

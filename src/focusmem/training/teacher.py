@@ -31,10 +31,10 @@ class TeacherConfig:
     prompts: Path | None = None
     """A folder with other wordings of the questions."""
     max_new_tokens: PositiveInt = 384
-    """Longer descriptions are cut; a target that is cut is no JSON, and discarded."""
+    """Longer descriptions are cut. A target that is cut is not JSON and is discarded."""
     max_batch_tokens: PositiveInt = 65_536
-    """Questions are read together, each behind its item, up to this many tokens with their padding; and replies that
-    have to be said wait until there are as many."""
+    """Questions are read together, each behind its item, up to this many tokens, padding included; they are collected
+    until there are as many."""
 
 
 @dataclass
@@ -49,7 +49,7 @@ class TeacherCounts:
 
 
 def lesson_store(folder: Path, backbone: Backbone, config: TeacherConfig | None = None) -> LessonStore:
-    """Where the lessons of this policy are kept; data that trains stage A reads them from here."""
+    """Where the lessons of this policy are kept. Data for stage A reads them from here."""
     config = config or TeacherConfig()
     identity = backbone.identity()
     policy = f"{identity.architecture} {identity.weights} {config.max_new_tokens}"
@@ -57,8 +57,8 @@ def lesson_store(folder: Path, backbone: Backbone, config: TeacherConfig | None 
 
 
 class Teacher:
-    """Asks the frozen policy about each item. Decoding takes as long for one reply as for hundreds, so questions wait
-    until there are enough of them.
+    """Asks the frozen policy about each item. Decoding one reply takes as long as decoding hundreds, so questions are
+    collected first.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Teacher:
         self.store = lesson_store(folder, backbone, self.config)
 
     def prepare(self, data: TrainingData) -> TeacherCounts:
-        """A lesson for every item of the data. Stopped and called again, it goes on with what is missing."""
+        """Makes a lesson for every item of the data that has none yet."""
         counts, known, waiting = TeacherCounts(), set[str](), list[_Answers]()
         with Progress("teach", total=data.num_batches) as line:
             for number in range(data.num_batches):
@@ -105,7 +105,7 @@ class Teacher:
 
     @torch.no_grad()
     def _say(self, answers: Sequence["_Answers"], counts: TeacherCounts) -> None:
-        """Let the policy say what is still missing; descriptions are then read once more for their states."""
+        """Generates the missing answers; descriptions are then read once more for their states."""
         config = GenerationConfig(max_new_tokens=self.config.max_new_tokens)
         asked = [(one, name) for one in answers for name in one.waiting]
         lengths = [len(one.rows[name].ids) for one, name in asked]
@@ -129,7 +129,7 @@ class Teacher:
         self._keep(answers, counts)
 
     def _asked(self, item: TrainingItem, seen: Mapping[str, VisionFeatures]) -> "_Answers":
-        """An item with all that is to be asked about it, and what is seen in it."""
+        """An item with all questions about it and the features of its pictures."""
         questions = self.store.questions
         rows = {
             name: self.backbone.tokenise(questions.ask_about(item.prompt, name))
@@ -139,20 +139,20 @@ class Teacher:
         return _Answers(item, rows, {digest: seen[digest] for digest in own & seen.keys()}, list(rows))
 
     def _with_reply(self, row: TokenRow, reply: Sequence[int]) -> TokenRow:
-        """A question with its answer, and the end mark where the policy came to it."""
+        """A question with its answer, and the end mark unless the answer was cut off."""
         was_cut = len(reply) == self.config.max_new_tokens
         ids = (*reply, *(() if was_cut else (self.backbone.special["<|im_end|>"],)))
         return TokenRow((*row.ids, *ids), row.pictures, num_target=len(ids))
 
     def _keep(self, answers: Sequence["_Answers"], counts: TeacherCounts) -> None:
-        """Store whole lessons."""
+        """Stores whole lessons."""
         with ThreadPoolExecutor(_NUM_WRITERS) as pool:  # each waits for the disk
             for one, discarded in zip(answers, pool.map(self._store, answers), strict=True):
                 counts.num_made += 1
                 _count(counts, one.item, discarded)
 
     def _store(self, one: "_Answers") -> dict[str, str]:
-        """Write a lesson; returns what was wrong with answers that are left out of it."""
+        """Writes a lesson; returns what was wrong with the answers that are left out of it."""
         texts = {name: self.backbone.text_of(ids).strip() for name, ids in one.said.items()}
         text = texts.pop(DESCRIBE).replace("\0", "")  # for people; what is learnt from are the ids
         assert one.states_MD is not None, "a description comes with its states"
@@ -166,7 +166,7 @@ class Teacher:
 
 @dataclass
 class _Answers:
-    """What is asked about one item, and what has been said."""
+    """The questions about one item, and the answers so far."""
 
     item: TrainingItem
     rows: dict[str, TokenRow]
@@ -184,7 +184,7 @@ class _Answers:
         return sum(len(self.rows[name].ids) for name in self.waiting)
 
     def apart(self) -> "_Answers":
-        """The same with features of its own: a view of one picture keeps those of a whole batch alive."""
+        """The same with copied features: a view of one picture would keep those of the whole batch in memory."""
         copies = {
             digest: VisionFeatures(one.main_VD.clone(), one.deep_LVD.clone(), one.grid)
             for digest, one in self.seen.items()

@@ -1,5 +1,5 @@
-"""gamma, the gate's threshold, chosen on validation data by what it does to the actions; and how well trust parts right
-from misleading blocks, which depends on no threshold.
+"""Chooses gamma, the gate's threshold, on validation data by its effect on actions; and measures how well trust
+separates right from misleading blocks, which depends on no threshold.
 """
 
 import logging
@@ -31,15 +31,15 @@ class GateScores:
 
 @dataclass(frozen=True)
 class ActionChoice:
-    """The threshold under which demonstrated actions are likeliest; and how likely, as the mean nats of a whole action,
-    with it, with every block let in and with none."""
+    """The threshold under which demonstrated actions are likeliest, and the mean nats of a whole action with it, with
+    every block and with none."""
 
     threshold: float
     mean_nats: float
     nats_with_all: float
     nats_with_none: float
     passage: float
-    """Share of blocks that it lets in."""
+    """Share of blocks that pass it."""
     num_decisions: int
 
 
@@ -131,7 +131,7 @@ def _counts_below(
 
 
 def write_threshold(memory: Path, choice: ActionChoice) -> Checkpoint:
-    """Make it the threshold of a stored memory, with what it was chosen by."""
+    """Makes it the threshold of a stored memory, with the figures it was chosen by."""
     return Checkpoint.open(memory).with_threshold(choice.threshold, notes={"threshold": asdict(choice)})
 
 

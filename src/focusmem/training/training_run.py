@@ -1,4 +1,4 @@
-"""One run of a stage in its folder: begin or go on, learn from a batch, report, save, end."""
+"""One run of a stage in its folder: begin or resume, learn from a batch, report, save, end."""
 
 import json
 import math
@@ -66,7 +66,7 @@ class TrainingRun:
     def is_over(self) -> bool:
         return self.is_late or self.step == self.num_steps
 
-    # Begin, or go on
+    # Begin, or resume
 
     def begin(self) -> None:
         """Load the newest save of the folder, or make the first one."""
@@ -138,7 +138,7 @@ class TrainingRun:
         return StepReport(self.step, losses, gradient_norm, rate, Passage(*kept), num_tokens, waited_s)
 
     def _calibrate(self, shares: Sequence[Prepared]) -> None:
-        """Set the norms of what begins to learn by the first batch, in all processes alike."""
+        """Calibrates the norms of parts that begin to learn with the first batch, alike in all processes."""
         norms = self.stage.fresh_norms(self.policy)
         if not norms:
             return
@@ -149,7 +149,7 @@ class TrainingRun:
         calibrate(norms, self.team.total(torch.stack(sums).sum(dim=0)))
 
     def _counts(self, shares: Sequence[Prepared]) -> dict[str, float]:
-        """Tokens, or blocks, that each loss is a sum over, in all processes together."""
+        """The number of tokens or blocks that each loss is a sum over, in all processes together."""
         own = [sum(share.counts[name] for share in shares) for name in LOSS_NAMES]
         counts = torch.tensor(own, dtype=torch.float64)
         if self.team.size > 1:
@@ -157,8 +157,8 @@ class TrainingRun:
         return dict(zip(LOSS_NAMES, counts.tolist(), strict=True))
 
     def _check_taught(self, counts: Mapping[str, float]) -> None:
-        """Stop by the first report, before the weights move, where a content loss never had anything to learn from:
-        it would be left out without a word. A single batch may have nothing."""
+        """Stops the run by the first report if a content loss never had anything to learn from: it would be left out
+        silently. A single batch may have nothing."""
         self._taught |= {name for name, num in counts.items() if num}
         step = self.step + 1
         if step % self.config.log_every_steps and step != self.num_steps:
@@ -199,7 +199,7 @@ class TrainingRun:
         return self.stage.weights.get(name, 0.0)
 
     def _generator(self, number: int) -> torch.Generator:
-        """Random numbers of one share of this step: dropout's, and the gate's."""
+        """The random numbers of one share of this step, for dropout and for the gate."""
         share = self.team.rank * self.config.num_passes + number
         torch.manual_seed(derive_seed(self.config.seed, "dropout", self.step, share))
         generator = torch.Generator(self.device)
@@ -233,7 +233,7 @@ class TrainingRun:
     # Reports and saves
 
     def record(self, report: StepReport) -> None:
-        """Write down a step, and now and then a save."""
+        """Records a step, and saves when a save is due."""
         if not self.team.is_first:
             return
         self.metrics.add(report)
@@ -244,7 +244,7 @@ class TrainingRun:
             self.save()
 
     def save(self) -> None:
-        """The state, and pictures of the way there."""
+        """Saves the state, and plots of the run so far."""
         card = {
             "config": self.settings(),
             "policy_backbone": asdict(self.policy.backbone.identity()),
@@ -255,7 +255,7 @@ class TrainingRun:
             plot_run(self.folder, title=self.stage.name)
 
     def end(self) -> None:
-        """Save what was reached; a finished run leaves its memory, one out of time the memory it has so far."""
+        """Saves the state. A finished run writes its memory, a run out of time the memory it has so far."""
         if self.team.is_first:
             self.metrics.write(self.device)
             self.save()
@@ -269,7 +269,8 @@ class TrainingRun:
         self.team.wait()
 
     def _has_memory(self) -> bool:
-        """Whether this very memory is there and whole. It then stays: a threshold may have been chosen for it since."""
+        """Whether this very memory is there and whole. It is then kept, because a threshold may have been chosen for it
+        since."""
         try:
             return Checkpoint.open(self.memory).holds(self.policy, is_half=self.config.stores_half)
         except (CheckpointError, ConfigError, StorageError):
@@ -285,7 +286,7 @@ class TrainingRun:
         }
 
     def _check_same(self, card: Mapping[str, Any]) -> None:
-        """Refuse to go on with other settings or another backbone."""
+        """Refuses to resume with other settings or another backbone."""
         changed = differences(card["config"], self.settings(), free=FREE_FIELDS)
         if changed:
             name, (before, now) = next(iter(changed.items()))
@@ -298,7 +299,7 @@ class TrainingRun:
             if any(stored[part] != own[part] for part in ("architecture", "weights")):
                 raise CheckpointError(
                     f"The run in {self.folder} was begun with the {use} backbone '{stored['name']}', and "
-                    f"'{own['name']}' is another one. Go on with the very same backbone."
+                    f"'{own['name']}' is another one. Resume with the very same backbone."
                 )
 
     def _write_description(self) -> None:

@@ -1,4 +1,4 @@
-"""Batches made of whole stretches of trajectories: decisions of one trajectory share most of their items."""
+"""Batches of several decisions per trajectory, because these share most of their items."""
 
 import random
 from dataclasses import dataclass, field
@@ -16,8 +16,7 @@ from focusmem.training.batch import TrainingBatch
 class TrajectorySource(Protocol):
     """Trajectories by number, each with as many decisions as its steps that are learnt from.
 
-    A source that can tell itself from others has a `digest`; one without is known by how many decisions its
-    trajectories have.
+    A source may have a `digest`; one without is identified by how many decisions its trajectories have.
     """
 
     @property
@@ -35,7 +34,9 @@ class BatchingConfig:
     num_decisions: PositiveInt = 32
     """Per batch, over all processes."""
     max_per_trajectory: PositiveInt = 8
-    """Decisions of one trajectory that go into a batch together. More share more work, fewer differ more."""
+    """Decisions of one trajectory that go into a batch together. More of them share more work, fewer are
+    more varied.
+    """
     num_epochs: PositiveInt = 1
     """Rounds through the decisions."""
     seed: int = 0
@@ -43,14 +44,14 @@ class BatchingConfig:
 
 @dataclass(frozen=True)
 class TrajectoryBatches:
-    """Every decision once per epoch, in an order that follows from the seed. An incomplete last batch is left out."""
+    """Every decision once per epoch, in an order given by the seed. An incomplete last batch is left out."""
 
     source: TrajectorySource
     config: BatchingConfig = field(default_factory=BatchingConfig)
 
     @cached_property
     def digest(self) -> str:
-        """Equal where equal numbers give equal decisions, as far as the source can be told from others."""
+        """Equal if equal numbers give equal decisions, as far as the source is identified."""
         own = getattr(self.source, "digest", None)
         if own is None:
             own = [self.source.num_decisions(trajectory) for trajectory in range(self.source.num_trajectories)]

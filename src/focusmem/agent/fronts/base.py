@@ -20,41 +20,41 @@ class Fronted:
     """A prompt with memory in front of it, as a policy is asked."""
 
     prompt: Prompt
-    """What the agent asks, without memory."""
+    """The agent's prompt, without memory."""
     episode_id: str
     turns: Prompt = ()
-    """Memory as turns that stand before the prompt. A policy may keep what it computed for them as long as the same
-    episode has the same turns.
+    """Memory as turns before the prompt. A policy may keep its computation for them as long as the episode has the same
+    turns.
     """
     row: "Row | None" = None
     """Memory and prompt as input embeddings, if memory is latent: for policies that take embeddings."""
     num_memory_tokens: int | None = 0
-    """How many tokens memory puts in front of the prompt; None if nobody can tell."""
+    """How many tokens memory puts in front of the prompt; None if that is not known."""
     offered: tuple[OfferedItem, ...] = ()
-    """Items that memory offered, in the order in which they stand, accepted or not."""
+    """The items that memory offered, accepted or not, in the order of the prompt."""
 
 
 class Front(Protocol):
     @property
     def name(self) -> str:
-        """What reports call this memory."""
+        """The name of this memory in reports."""
 
     @property
     def num_found(self) -> int:
-        """How many trajectories it needs for each decision; with 0 no retriever is asked."""
+        """How many trajectories it needs for each decision; with 0 nothing is searched."""
 
     @property
     def num_recent(self) -> int:
-        """How many of the latest events the prompt itself has to show."""
+        """How many of the latest events the prompt itself must show."""
 
     @property
     def identity(self) -> str | None:
-        """Equal for fronts that give equal results; None if the name says everything."""
+        """Equal for fronts that give equal results; None if the name alone decides that."""
 
     def place(
         self, prompts: Sequence[Prompt], decisions: Sequence[Decision], searches: Sequence[Search]
     ) -> list[Fronted]:
-        """One result for each decision, in order, when all work on them is done."""
+        """One result for each decision, in order. Returns after all work has finished, also on a GPU."""
 
     def forget(self, episode_id: str) -> None:
-        """The episode is over: free what was kept for it."""
+        """Frees everything that is kept for an episode. Called when the episode has ended."""

@@ -21,4 +21,4 @@ class EmptyFront:
         return [Fronted(prompt, decision.episode_id) for prompt, decision in zip(prompts, decisions, strict=True)]
 
     def forget(self, episode_id: str) -> None:
-        """Keeps nothing."""
+        """Nothing to free: this front keeps nothing."""

@@ -31,11 +31,11 @@ class MemoryUse:
     """How much is remembered, and which parts of the memory act. The defaults are the paper's."""
 
     num_episodic: _Count = 3
-    """M: at most this many trajectories."""
+    """M: the maximum number of trajectories."""
     chunk_events: Annotated[int, Field(ge=1)] = CHUNK_EVENTS
     """W: events per working chunk."""
     num_recent: _Count = NUM_RECENT
-    """The latest events, which the prompt itself shows."""
+    """The number of latest events that the prompt itself shows."""
     is_dynamic: bool = True
     """Whether blocks are read for the current state."""
     is_gated: bool = True
@@ -95,7 +95,7 @@ class LatentFront:
         ]
 
     def evidence(self, decision: Decision, search: Search) -> list[tuple[EvidenceItem, Prompt]]:
-        """What there is to remember for a decision, in the order of the blocks: items, each as the encoder reads it."""
+        """The items of a decision, in the order of their blocks, each with the prompt that the encoder reads."""
         found = search.found[: self.use.num_episodic]
         episodic = episodic_items((one.stored.trajectory, one.hit.score) for one in found)
         working = working_items(
@@ -109,12 +109,12 @@ class LatentFront:
         return [(item, self.serialise(item, own)) for item, own in zip(items, screenshots, strict=True)]
 
     def forget(self, episode_id: str) -> None:
-        """Encoded evidence stays: another episode may need it."""
+        """Nothing to free: encoded evidence stays in the cache, because another episode may need it."""
 
     def _offered(
         self, items: Sequence[EvidenceItem], memory: Memory | None, maps: Sequence[tuple[AttentionMap, ...]]
     ) -> list[OfferedItem]:
-        """Whether the gate accepted each item, as a record."""
+        """A record for each item that says whether the gate accepted it."""
         if memory is None:  # there were no items
             return []
         trust = memory.trust

@@ -18,12 +18,12 @@ _OWN_PROMPTS = Path(__file__).parent / "prompts"
 ShowTrajectory: TypeAlias = Callable[[FoundTrajectory], Prompt]
 """The turns that show a trajectory."""
 CountTokens: TypeAlias = Callable[[Prompt], int | None]
-"""How many tokens complete turns take; None if nobody can tell. A policy's `num_tokens`."""
+"""Counts the tokens of complete turns, as a policy's `num_tokens` does; None if that is not known."""
 
 
 @dataclass(frozen=True)
 class _Shown:
-    """What stands before the prompts of an episode while the same trajectories are found."""
+    """The turns before the prompts of an episode, kept as long as the same trajectories are found."""
 
     names: tuple[str, ...]
     turns: Prompt
@@ -32,7 +32,9 @@ class _Shown:
 
 
 class TurnsFront:
-    """Shows each found trajectory as turns, the best first. A decision for which nothing is found has no front."""
+    """Shows each found trajectory as turns, the best first. A prompt stays as it is if nothing was found for its
+    decision.
+    """
 
     def __init__(
         self,
@@ -43,7 +45,7 @@ class TurnsFront:
         num_found: int = 3,
         identity: str | None = None,
     ) -> None:
-        """`identity` tells fronts of one name apart."""
+        """`identity` distinguishes fronts of the same name."""
         self.name, self.num_found, self.num_recent = name, num_found, NUM_RECENT
         self.identity = identity
         self._show, self._count_tokens = show, count_tokens

@@ -1,4 +1,4 @@
-"""A demonstration: two runs over the same few tasks, without and with memory, side by side for a person to watch.
+"""The demonstration: two runs over the same few tasks, without and with memory, side by side for people to watch.
 
 The runs share the policy, an event loop and a browser pool.
 """
@@ -34,12 +34,12 @@ LABELS = {WITHOUT: "without memory", WITH: "with memory"}
 _MARK, _PAGE = "demo.json", "page.html"
 
 Runs = Mapping[str, SuiteRun]
-"""By method."""
+"""The runs by method."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What a demonstration leaves: the folders of two runs, and a page."""
+    """The results of a demonstration: the folders of two runs, and a page."""
 
     folder: Path
     page: WrittenPage
@@ -55,7 +55,9 @@ def free_folder(folder: Path) -> Iterator[None]:
 
 
 def make_room(folder: Path, config: Mapping[str, Any]) -> None:
-    """Removes the earlier demonstration. The mark is written first, so that it survives a removal that is cut off."""
+    """Removes the earlier demonstration. The mark is written first, so that it is present even if the removal is
+    interrupted.
+    """
     _check_free(folder)
     write_whole(folder / _MARK, json.dumps(dict(config), indent=2).encode())
     for name in (*METHODS, _PAGE):
@@ -82,7 +84,7 @@ async def _play(runs: Runs, choice: BrowserChoice, watcher_of: Callable[[str], W
                 for method, run in runs.items():
                     group.create_task(_play_one(run, make_browser, watcher_of(method)))
         except BaseExceptionGroup as problems:
-            raise problems.exceptions[0] from None  # the first is what stopped the other
+            raise problems.exceptions[0] from None  # the first error stopped the other run
 
 
 async def _play_one(run: SuiteRun, make_browser: MakeBrowser, watcher: Watcher) -> None:
@@ -91,7 +93,7 @@ async def _play_one(run: SuiteRun, make_browser: MakeBrowser, watcher: Watcher) 
 
 
 class _InTurn:
-    """A mind that shares the policy and the processor's cores with another: they answer one after the other."""
+    """A mind that shares the policy and the CPU cores with another mind; they answer in turn."""
 
     def __init__(self, mind: Mind, turn: threading.Lock) -> None:
         self._mind, self._turn = mind, turn
@@ -105,7 +107,7 @@ class _InTurn:
 
 
 def _check_free(folder: Path) -> None:
-    """Only a folder with a demonstration's mark is replaced: runs and pages of these names may be somebody's work."""
+    """Refuses a folder without a demonstration's mark: runs and pages of these names in it may be the user's own."""
     if (folder / _MARK).is_file():
         return
     for name in (*METHODS, _PAGE):

@@ -1,4 +1,4 @@
-"""What happened in a demonstration, task by task: read back from its two runs, and told in plain words."""
+"""Describes a demonstration in words, task by task, from its two stored runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from focusmem.reports.words import OUTCOMES, counted, in_words
 from focusmem.schemas import Episode, Outcome, RunFolder, Step, StoredEpisode, load_trajectory, read_episode
 
 _NUM_QUOTED = 60
-"""Characters of a reply that are enough to tell it from another."""
+"""Number of characters of a reply that are quoted."""
 
 
 @dataclass(frozen=True)
@@ -25,25 +25,25 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Brought:
-    """A trajectory that memory brought, over all steps of an episode."""
+    """A trajectory that memory offered, summed over all steps of an episode."""
 
     trajectory_id: str
     instruction: str
     is_same_site: bool
     num_offered: int
-    """Steps at which it was among those found."""
+    """Steps at which it was found."""
     num_accepted: int
-    """Steps at which the gate let it in."""
+    """Steps at which the gate accepted it."""
 
 
 @dataclass(frozen=True)
 class Parting:
-    """Where two attempts did different things for the first time."""
+    """The first step at which two attempts acted differently."""
 
     step: int
-    """From one."""
+    """The number of the step, from one."""
     actions: dict[str, str | None]
-    """In words, by method; None where an attempt had ended."""
+    """The action in words, by method; None if the attempt had ended."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class TaskStory:
     """By method."""
     attempts: dict[str, Attempt]
     brought: tuple[Brought, ...]
-    """The most often found first."""
+    """The most frequently found trajectory comes first."""
     parting: Parting | None
-    """None where both did the same from beginning to end, be it nothing at all."""
+    """None if both attempts acted identically to the end, or not at all."""
 
 
 def stories(folder: Path, tasks: Sequence[LabTask]) -> list[TaskStory]:
@@ -124,7 +124,7 @@ def _parting(steps: Mapping[str, Sequence[Step]]) -> Parting | None:
 
 
 def _done(step: Step) -> str:
-    """What could not be read is quoted, or two such replies would look alike."""
+    """The action in words. An unreadable reply is quoted, so that two such replies differ."""
     if step.action is not None or step.reply is None:
         return in_words(step.action)
     start = step.reply[:_NUM_QUOTED]
@@ -132,7 +132,7 @@ def _done(step: Step) -> str:
 
 
 def told(stories: Sequence[TaskStory]) -> Iterator[str]:
-    """The whole story, a line at a time."""
+    """The whole story, line by line."""
     for story in stories:
         yield f"Task {story.number} ({story.task_id}): {story.instruction}"
         yield f"  The right answer: {story.right_answer}"

@@ -1,4 +1,4 @@
-"""What memory learns from in the laboratory: an expert's decisions, with what a memory would hold at each of them.
+"""What a memory learns from in the laboratory: an expert's decisions, with what the memory would hold at each of them.
 
 Nothing is stored: prompts carry placeholders for screenshots, and a batch's pixels are drawn last, each picture once.
 """
@@ -79,8 +79,8 @@ class LabDecisionsConfig:
 
 
 class SiteFirst:
-    """A stand-in for a good retriever: trajectories of the same site in an order of chance, then of any other. Like
-    any retriever, it leaves out those that would give the task away."""
+    """A stand-in for a good retriever: trajectories of the same site in random order, then of other sites. Like any
+    retriever, it leaves out those that would give the task away."""
 
     def __init__(self, bank: Shelf, *, seed: int = 0) -> None:
         self.bank, self.seed, self.guard = bank, seed, LeakageGuard()
@@ -119,7 +119,7 @@ class LabDecisions:
         *,
         told: Questions | None = None,
     ) -> None:
-        """With `told`, items have lessons: the world answers these questions."""
+        """With the questions `told`, items have lessons: the world gives the answers."""
         self.world, self.bank, self.recall, self.told = world, bank, recall, told
         self.config = config or LabDecisionsConfig()
         self.corpus = Corpus(world, chat, split=self.config.split, num_sites=NUM_SITES[self.config.split])
@@ -142,7 +142,7 @@ class LabDecisions:
         self._rollouts = dict(enumerate(made))
 
     def forget(self) -> None:
-        """Let go of the episodes so far; they are made again where they are asked for again."""
+        """Forget the episodes so far; they are made again if they are needed again."""
         self._rollouts.clear()
         self._views.clear()
         self._sources.clear()
@@ -183,7 +183,7 @@ class LabDecisions:
     # What a memory would hold
 
     def _evidence(self, rollout: Rollout, at: int) -> list[tuple[EvidenceItem, Rollout, bool]]:
-        """Items, the episode each tells of, and whether it was put in to mislead."""
+        """Items, the episode each is about, and whether it was put in to mislead."""
         found = [(place, score) for place, score in self.recall(rollout, at)][:NUM_EPISODIC]
         negative = self._negative(rollout, at)
         if negative is not None:  # in place of the last, so that there are never more than at acting
@@ -205,7 +205,7 @@ class LabDecisions:
         return [*flagged, *((item, rollout, False) for item in working)]
 
     def _negative(self, rollout: Rollout, at: int) -> int | None:
-        """A trajectory of another site of the same family: alike, and wrong. One per episode, so that its decisions
+        """A trajectory of another site of the same family, which looks alike and is wrong. All decisions of an episode
         share it."""
         task = rollout.task
         draw = random.Random(derive_seed(self.config.seed, "misled", task.name, at)).random()
@@ -220,7 +220,7 @@ class LabDecisions:
         return None
 
     def training_item(self, item: EvidenceItem, source: Rollout) -> TrainingItem:
-        """An item of an episode as training reads it, with its lesson where there are any."""
+        """An item of an episode as training reads it, with its lesson if there are lessons."""
         prompt = self.corpus.texts.serialise(item, {step.screenshot.sha256: _stand_in(step) for step in item.steps})
         name = item.trajectory_id or item.item_id
         family = self.world.site(source.task.site_id).family
@@ -232,7 +232,7 @@ class LabDecisions:
         return made
 
     def _told(self, item: TrainingItem, questions: Questions) -> Lesson:
-        """A lesson in the world's own words."""
+        """A lesson, answered by the world."""
         answers = self._answers(item)
         text = answers.pop(DESCRIBE)
         chat = self.corpus.chat
@@ -246,7 +246,7 @@ class LabDecisions:
 
     @staticmethod
     def is_taught(item: TrainingItem) -> bool:
-        """Whether the teacher speaks about an item: a growing chunk is left until it is full."""
+        """Whether the teacher is asked about an item. A growing chunk waits until it is full."""
         num_events = sum(isinstance(part, Screenshot) for turn in item.prompt for part in turn.parts)
         return item.role == "episodic" or num_events == CHUNK_EVENTS
 
@@ -264,7 +264,7 @@ class LabDecisions:
     # Pictures
 
     def note_views(self, steps: Sequence[RolloutStep]) -> None:
-        """Views that a batch shows, to be drawn with it."""
+        """Remembers views that a batch shows, so that they are drawn with it."""
         for step in steps:
             self._views[placeholder(step).digest] = step
 
@@ -275,11 +275,11 @@ def _stand_in(step: Step) -> Screenshot:
 
 
 class LabBatches(TrajectoryBatches):
-    """Batches of laboratory decisions, drawn."""
+    """Batches of laboratory decisions, with their pixels."""
 
     @cached_property
     def digest(self) -> str:
-        """Equal where equal numbers give equal decisions."""
+        """Equal if equal numbers give equal decisions."""
         assert isinstance(self.source, LabDecisions)
         return sha256_hex(f"{super().digest} {self.source.config!r}".encode())
 

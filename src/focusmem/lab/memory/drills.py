@@ -1,10 +1,10 @@
-"""Decisions that ask a memory for one thing and nothing else, from easy to hard: what a whole episode asks for now and
-then, among much that is easier, is here every other token.
+"""Drills: decisions that ask a memory for one thing only, from easy to hard. Whole episodes ask for it rarely, among
+much that is easier; in a drill it is every other token.
 
 Numbers: a comparison whose values were told in words, seen in a view, seen in a chunk of history, or asked for as the
-agent is. Digits told in words are learnt in a few hundred steps, and so are those of a view, but neither by itself
-teaches to find them among four views. Ways of a site: a decision that goes by one, with a trajectory that shows it to
-remember, or, shorter and sooner learnt, notes in words.
+agent is asked. Digits told in words and digits of one view are each learnt in a few hundred steps, but neither teaches
+to find them among four views. Ways of a site: a decision that follows a convention of its site, with a trajectory that
+shows it to remember, or with notes in words, which are shorter and sooner learnt.
 """
 
 import random
@@ -34,13 +34,13 @@ from focusmem.training.batch import Decision, ItemUse, TrainingBatch, TrainingIt
 _LOOKED_ON = make_action("scroll", direction="down")
 """What was done at a view; it does not matter here."""
 LEARNT_SOON = frozenset({"query", "edition"})
-"""Ways that memory learnt to go by long before it learnt others (docs/experiments.md)."""
+"""Conventions that memory learnt to follow long before others (docs/experiments.md)."""
 _ONE_OF_A_SITE = frozenset({"dialog", "picture", "menu", "offer"})
-"""Ways of which a site has one: to know it is enough. Which section a fact stands in must be found among several."""
+"""Conventions of which a site has one. Which section a fact is in must be found among several."""
 _MOST_DRAWN = 100
-"""Trajectories that are drawn for each of them at most; seven in ten serve."""
+"""At most this many trajectories are drawn for each drill; seven in ten can be used."""
 _TRIES = 4
-"""Comparisons of a site that are tried until an expert's episode is worth telling; else the drill is told in words."""
+"""Comparisons of a site that are tried until an expert's episode is usable; otherwise the drill is in words."""
 How = Literal["together", "apart", "the first", "seen", "in a chunk", "as it is"]
 """How the first value of a comparison is known: from words about both values, or about each (from there on the prompt
 tells the second); from a view; from the chunk of history that shows it; and, prompted as the agent is, from all of the
@@ -64,13 +64,13 @@ class Drills:
     """Share of drills in ways that show the whole trajectory."""
 
     def batch(self, source: LabDecisions, seed: int, number: int) -> TrainingBatch:
-        """On the source's sites; others for every number."""
+        """Drills on the source's sites; each batch number gives others."""
         drawn = number_drills(source, seed, number, self.num_numbers, self.how)
         return TrainingBatch.merged([drawn, way_drills(source, seed, number, self.num_ways, self.raw_share)])
 
 
 def number_drills(source: LabDecisions, seed: int, number: int, num: int, how: Sequence[How] = HOW) -> TrainingBatch:
-    """So many comparisons, on the source's sites, some of which are asked for twice; others for every number."""
+    """`num` comparisons on the source's sites; some are asked for twice. Each batch number gives others."""
     own = source.config
     rng = random.Random(derive_seed(seed, "memory drills", own.split, own.seed, number))
     sites = [f"{own.split}-{rng.randrange(own.num_sites or NUM_SITES[own.split])}" for _ in range(num)]
@@ -111,20 +111,20 @@ def _comparison(source: LabDecisions, site_id: str, rng: random.Random) -> LabTa
 
 
 def _values(world: World, task: LabTask) -> list[str]:
-    """The two that are compared."""
+    """The two values that are compared."""
     return [world.site(task.site_id).entries[index].facts[task.fact or ""] for index in task.entries]
 
 
 def _asked_for(task: LabTask, prompt: Prompt, items: Sequence[int]) -> Decision:
-    """The answer of a comparison, with these of its batch's items to remember."""
+    """A decision that asks for the answer of a comparison, with these items of the batch to remember."""
     uses = tuple(ItemUse(item, rank, False) for rank, item in enumerate(items))
     return Decision(prompt=prompt, reply=action_to_json(make_action("stop", answer=task.task.answer or "")), uses=uses)
 
 
 def from_history(source: LabDecisions, task: LabTask, *, is_whole: bool) -> TrainingBatch | None:
-    """The answer of an expert's episode, asked for with the chunk alone that shows the first value, the second told;
-    and before that, where the history is to be remembered as a whole, as the agent is asked. None where no episode of
-    the task is worth telling, or where no chunk shows the value and the whole is not wanted.
+    """The answer of an expert's episode. It is asked for with only the chunk that shows the first value, and the second
+    value in words; with `is_whole`, first also as the agent is asked, with the whole history. None if no episode of the
+    task is usable, or if no chunk shows the value and the whole history is not wanted.
     """
     world = source.world
     rollout = sensible_rollout(world, task)
@@ -159,7 +159,8 @@ def _shows_first(world: World, task: LabTask, step: RolloutStep) -> bool:
 
 
 def way_drills(source: LabDecisions, seed: int, number: int, num: int, raw_share: float = 0.5) -> TrainingBatch:
-    """So many decisions that go by a way of their site, on sites that somebody has visited; others for every number."""
+    """`num` decisions that follow a convention of their site, on sites that some trajectory visited. Each batch number
+    gives others."""
     own = source.config
     rng = random.Random(derive_seed(seed, "way drills", own.split, own.seed, number))
     drawn = (_way_drill(source, source.bank.any_place(rng), raw_share, rng) for _ in range(_MOST_DRAWN * num))
@@ -170,8 +171,8 @@ def way_drills(source: LabDecisions, seed: int, number: int, num: int, raw_share
 
 
 def _way_drill(source: LabDecisions, place: int, raw_share: float, rng: random.Random) -> TrainingBatch | None:
-    """A decision that goes by a way which the trajectory at this place shows, as if the episode began with it; and the
-    trajectory to remember, or notes about it. None where a task drawn by chance has none."""
+    """A decision that follows a convention which the trajectory at this place shows, as if the episode began with it;
+    and the trajectory to remember, or notes about it. None if the drawn task has no such decision."""
     world, shown = source.world, source.bank.rollout(place)
     site_id = shown.task.site_id
     kind = rng.choice([kind for kind in KINDS[world.site(site_id).family] if kind not in COMPARISONS])
@@ -199,7 +200,7 @@ def _way_drill(source: LabDecisions, place: int, raw_share: float, rng: random.R
 
 
 def value_view(world: World, task: LabTask) -> RolloutStep | None:
-    """Where the first value of a comparison can be read; None where it stands on no page of its own."""
+    """A view in which the first value of a comparison can be read; None if it is on no page of its own."""
     site, index, fact = world.site(task.site_id), task.entries[0], task.fact or ""
     section = site.place_of(fact)
     if section is None:
@@ -227,5 +228,5 @@ def _seen(source: LabDecisions, task: LabTask, view: RolloutStep) -> Prompt:
 
 
 def _read(values: Sequence[str]) -> Turn:
-    """Worded as the policy was taught."""
+    """Values in the words that the policy was taught."""
     return Turn("user", (f"Read: {', '.join(values)}",))

@@ -1,7 +1,7 @@
 """The laboratory's embedder: the policy's own weights with a small low-rank update, taught to find trajectories.
 
 A moment of an episode should lie close to trajectories of the same site that show what its task needs, and far from
-those of other sites; next to each right one stands one of the same site that shows something else.
+those of other sites. A batch has, for each right trajectory, one of the same site that shows something else.
 
 Shapes: P moments of a step, J trajectories of a step, D width.
 """
@@ -47,7 +47,7 @@ from focusmem.settings import checked_dataclass, to_plain
 READING = EmbedderConfig(
     key_parts=("instruction", "actions"), query_parts=("instruction",), max_key_frames=2, num_query_frames=2
 )
-"""How laboratory records are read: what a trajectory shows is in its actions, which site it is on in its pictures."""
+"""How laboratory records are read: the actions tell what a trajectory shows, the pictures which site it is on."""
 
 _MAX_TOKENS = 65_536
 _WEIGHTS, _CARD = "embedder.safetensors", "card.json"
@@ -159,7 +159,7 @@ def moment_of(rollout: Rollout, at: int, picture: Callable[[RolloutStep], Screen
 
 
 def train_embedder(policy: Backbone, config: EmbedderTrainingConfig, folder: Path) -> Path:
-    """Teach an update to a frozen policy and write it with its card."""
+    """Trains an update of a frozen policy and writes it with its card."""
     world = World(config.world_seed)
     attached = policy.add_lora(LoraConfig(rank=config.rank, alpha=2.0 * config.rank, dropout=0.0))
     updates = attached.updates.to(policy.device)
@@ -205,7 +205,7 @@ def _check_finite(step: int, loss: float, gradient_norm: float) -> None:
 
 
 def pair_loss(policy: Backbone, batch: PairBatch, temperature: float) -> Tensor:
-    """Each moment must find its own trajectory among all of the step."""
+    """Each moment must find its own trajectory among all those of the step."""
     num = len(batch.is_other)
     moments_PD, trajectories_JD = torch.split(_last_states(policy, batch.drawn), [num, 2 * num])
     scores_PJ = moments_PD @ trajectories_JD.T / temperature
@@ -252,7 +252,7 @@ def _policy_weights(card: Any, folder: Path) -> str:
 
 @torch.no_grad()
 def _add_update(layers: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Add each pair of factors to its weight; an error where they are not such pairs."""
+    """Adds each pair of factors to its weight; an error if the tensors are not such pairs."""
     scale = 2.0  # alpha is twice the rank
     names = {key.rsplit(".", 1)[0] for key in state}
     if set(state) != {f"{name}.{factor}" for name in names for factor in ("up_OR", "down_RI")}:
@@ -267,7 +267,7 @@ def _add_update(layers: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 def _last_states(backbone: Backbone, drawn: DrawnRows) -> Tensor:
-    """At length one, row after row; rows of alike length run together."""
+    """The last hidden state of each row, at length one; rows of similar length run together."""
     pixels_NHWC = drawn.pixels_NHWC.to(backbone.device, non_blocking=True)
     with torch.no_grad():
         seen = see_named(backbone, drawn.digests, pixels_NHWC)

@@ -41,7 +41,7 @@ _EPISODES_PER_STEP, _SPARE_EPISODES = 12, 64
 
 
 class OwnSite:
-    """Only trajectories of the decision's own site: what is right about them is known."""
+    """Finds only trajectories of the decision's own site, which are known to be right."""
 
     def __init__(self, bank: Shelf, *, most: int = 2) -> None:
         self.bank, self.most = bank, most
@@ -60,8 +60,8 @@ def gate_data(
     world_seed: int = 0,
     num_workers: int = 0,
 ) -> LabBatches:
-    """Decisions of a split. Where something misleads, what is right is known: trajectories of the decision's own site
-    beside one of another. Where nothing does, trajectories are found as a good retriever would.
+    """Decisions of a split. With negatives, it is known which blocks are right: trajectories of the decision's own
+    site, beside one of another site. Without negatives, trajectories are found as a good retriever would.
     """
     world = World(world_seed)
     bank = SplitBank(world, split)

@@ -1,4 +1,4 @@
-"""Batches that never come again: each episode is new, on one of thousands of sites, and nothing is prepared.
+"""Batches that never repeat: each episode is new, on one of thousands of sites, and nothing is prepared.
 
 A memory that sees the same few hundred sites for hours learns them by heart instead of reading what was shown to it.
 """
@@ -42,10 +42,10 @@ COURSE = (
     Phase(num_batches=700, drills=_SEEN),
     Phase(num_batches=500, drills=_FOUND),
 )
-"""From words to views and from one view to several, before whole episodes: an answer that was told in words is asked
-for with 80 tokens, one that was seen in an episode with 2,200, and a memory that has nothing yet learns as much from
-either. It learns by samples, not by steps; so batches have as many as a GPU takes in at little more than it costs to
-begin a step."""
+"""Before whole episodes, values are told in words, then seen in one view, then in several. Asking for an answer that
+was told in words takes 80 tokens, for one that was seen in an episode 2,200, and an untrained memory learns as much
+from either. Learning depends on the number of samples, so batches have as many drills as cost a GPU little more than
+the fixed cost of a step."""
 
 
 @checked_dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,7 @@ class StreamConfig:
                 )
 
     def at(self, number: int) -> tuple[int, Drills]:
-        """How many episodes a batch brings, and which drills."""
+        """How many episodes a batch has, and which drills."""
         for phase in self.course:
             if number < phase.num_batches:
                 return phase.num_episodes, phase.drills
@@ -105,7 +105,7 @@ class LabStream:
 
     @cached_property
     def digest(self) -> str:
-        """Equal where equal numbers give equal decisions."""
+        """Equal if equal numbers give equal decisions."""
         return sha256_hex(repr((self.config, self.source.config)).encode())
 
     def batch(self, number: int) -> TrainingBatch:
@@ -118,7 +118,7 @@ class LabStream:
         return drawn
 
     def episodes(self, number: int) -> list[int]:
-        """Those that a batch is made of."""
+        """The episodes that a batch is made of."""
         first, (num_episodes, _) = number * self.config.num_episodes, self.config.at(number)
         return [self._episode(place) for place in range(first, first + num_episodes)]
 
@@ -143,7 +143,7 @@ class LabStream:
 
 
 def _rank(ways: set[str]) -> int:
-    """Where a decision comes among others: hard ones first, then those that memory soon learns to help with."""
+    """The rank of a decision: hard ones first, then those that memory soon learns to help with, then the others."""
     return 0 if ways - LEARNT_SOON else 1 if ways else 2
 
 
@@ -153,7 +153,7 @@ def useful_decisions(source: LabDecisions, episode: int) -> list[bool]:
 
 
 def useful_ways(source: LabDecisions, episode: int) -> list[set[str]]:
-    """For each decision, what a memory can help with: a convention that the action goes by and that an item in front
+    """For each decision, what a memory can help with: a convention that the action follows and that an item in front
     shows; and the answer of a comparison, whose first value has left the window by then.
     """
     rollout, world = source.rollout(episode), source.world
@@ -167,7 +167,7 @@ def useful_ways(source: LabDecisions, episode: int) -> list[set[str]]:
 
 
 def _own_shelf(source: LabDecisions, episode: int) -> list[Rollout]:
-    """Of the trajectories that are found for an episode, those of its own site."""
+    """The trajectories found for an episode that are of its own site."""
     rollout = source.rollout(episode)
     found = (source.bank.rollout(place) for place, _ in source.recall(rollout, 0))
     return [own for own in found if own.task.site_id == rollout.task.site_id]

@@ -54,9 +54,9 @@ def _variants() -> Iterator[Variant]:
     compared = variants(_CONTENT, _FULL, LAB_MEMORY)
     yield from compared.values()
     full = compared["full"]
-    # What the gate is told may reshape blocks.
+    # Gradients of the gate's labels reach the blocks.
     yield replace(full, name="full-told", stage_b=replace(_FULL, labels_reach_blocks=True))
-    for layer in (2, 4):  # of 8: the state is hidden states after so many blocks, which a gate cannot see as embeddings
+    for layer in (2, 4):  # of 8: the state is hidden states after this block, whose projection the gate cannot share
         gate = replace(LAB_MEMORY.gate, shares_projection=False)
         memory = replace(LAB_MEMORY, state_source="hidden", state_layer=layer, gate=gate)
         yield replace(full, name=f"state-{layer}", memory=memory)

@@ -1,9 +1,9 @@
-"""Where each letter stands in a view, as the vision tower is taught to see it.
+"""The position of each letter in a view, as a target for the vision tower.
 
 A view is a grid of visual tokens of 32 by 32 pixels. Each is cut into slots of 4 by 8 pixels, small enough that two
-letters rarely share one; a slot holds the letter whose middle falls into it. In pretraining the tower has to tell the
-letters of each token from that token's vector alone. Letters are then there to be read, and the language model has
-only to learn where to look; without this it took longer to learn to see than there was time for.
+letters rarely share one; a slot holds the letter whose middle falls into it. In pretraining the tower must predict the
+letters of each token from that token's vector alone. The vectors then contain the letters, and the language model only
+has to learn where to look. Without this, the training time did not suffice to learn to see.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ TOKEN_PIXELS = 32
 SLOT_WIDTH, SLOT_HEIGHT = 4, 8
 NUM_SLOTS = (TOKEN_PIXELS // SLOT_WIDTH) * (TOKEN_PIXELS // SLOT_HEIGHT)
 NUM_LETTERS = 96
-"""No letter, and the printable letters of ASCII in order."""
+"""Number of classes: no letter, then the printable ASCII characters in order."""
 
 _ROWS, _COLUMNS = VIEW_HEIGHT // SLOT_HEIGHT, VIEW_WIDTH // SLOT_WIDTH
 _FIRST = 32
@@ -39,7 +39,7 @@ _FIRST = 32
 def letters_in_view(scene: Scene, scroll: int, typed: Mapping[str, str] | None = None) -> npt.NDArray[np.uint8]:
     """For each visual token in reading order, the letter in each of its slots, (tokens, slots).
 
-    `typed` is what stands in fields, by their names; of a long text the end is shown, as while one types.
+    `typed` holds the texts of fields by field name. Of a long text the end is shown, as during typing.
     """
     slots = np.zeros((_ROWS, _COLUMNS), dtype=np.uint8)
     words: list[Word] = []
@@ -61,7 +61,7 @@ def letters_in_view(scene: Scene, scroll: int, typed: Mapping[str, str] | None =
 
 
 def _typed(field: Control, text: str) -> list[Word]:
-    """A field's text as words; those that do not fit are left out from the front."""
+    """A field's text as words; if it is too long, the first words are left out."""
     if field.kind != "field":
         return []
     right = field.box.left + FIELD_PADDING + min(FIELD_FONT.width(text), field.box.width - 2 * FIELD_PADDING)
@@ -90,7 +90,7 @@ def _write(slots: npt.NDArray[np.uint8], words: Sequence[Word], scroll: int) -> 
 
 @lru_cache(maxsize=50_000)
 def _letters(text: str, font: Font) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Codes, and how far the middle of each letter is from the word's left edge."""
+    """The code of each letter, and the distance of its middle from the word's left edge."""
     edges = [loaded_font(font).getlength(text[:num]) for num in range(len(text) + 1)]
     middles = np.array([(edges[num] + edges[num + 1]) / 2 for num in range(len(text))], dtype=np.int64)
     codes = np.array([ord(letter) - _FIRST if letter.isascii() else 0 for letter in text], dtype=np.uint8)

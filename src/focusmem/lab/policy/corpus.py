@@ -1,4 +1,4 @@
-"""What the laboratory's policy learns from: examples drawn without end, each from its own seed.
+"""The training examples of the laboratory's policy: an endless sequence, each drawn from its own seed.
 
 Nothing is stored. An example is a prompt, texts to learn in it, and the views its screenshots show; a batch is drawn
 again from its number alone.
@@ -40,7 +40,7 @@ LEARNT = (
     "question",
     "record",
 )
-"""What a token can be learnt as. The last is what was done in a record that stands in front of something else."""
+"""The kinds of tokens to learn. The last is an action in a record that precedes something else."""
 
 _NUM_DECISIONS = {"none": 4, "notes": 4, "record": 2}
 _NUM_WEIGHED = 4
@@ -49,15 +49,15 @@ _MAX_MISSES = 200
 
 @dataclass(frozen=True)
 class Mix:
-    """What a situation is like."""
+    """The random choices behind a situation."""
 
     help: str
-    """What stands in front: none, notes or record."""
+    """The help in front of the prompt: none, notes or record."""
     num_records: int
     has_history: bool
-    """Whether the events that left the window are shown raw as well."""
+    """Whether events that have left the window are shown raw."""
     role: Role
-    """Which kind of record is asked about."""
+    """The kind of record that questions are about."""
 
     @classmethod
     def draw(cls, rng: random.Random) -> "Mix":
@@ -82,12 +82,12 @@ class Corpus:
         num_sites: int = 4000,
         picture: Callable[[RolloutStep], Screenshot] | None = None,
     ) -> None:
-        """`picture` draws what a step sees; by default a placeholder stands in prompts, and batches draw pixels."""
+        """`picture` draws the view of a step. By default prompts contain placeholders, and batches draw the pixels."""
         self.world, self.chat, self.split, self.num_sites = world, chat, split, num_sites
         self.picture = picture or placeholder
         self.texts = Texts.load()
 
-    # Examples, by kind. What is costly (an episode, its pictures) serves several examples.
+    # Examples, by kind. Costly things (an episode, its pictures) are used for several examples.
 
     def examples(self, kind: str, rng: random.Random, mix: Mix) -> list[Example]:
         return self._MAKERS[kind](self, rng, mix)
@@ -103,7 +103,7 @@ class Corpus:
         ]
 
     def _lines(self, rng: random.Random, mix: Mix) -> list[Example]:
-        """How some lines of a page go on, told how they begin: to find a place by what stands there."""
+        """Completions of some lines of a page, given their first words. They teach to find a place by its words."""
         rollout = self._rollout(rng)
         made = []
         for step in rng.sample(rollout.steps, min(4, len(rollout.steps))):
@@ -118,7 +118,7 @@ class Corpus:
         return made
 
     def _answers(self, rng: random.Random, mix: Mix) -> list[Example]:
-        """The last step of an episode alone: the answer stands on the page, and has only to be read."""
+        """Only the last step of an episode: the answer stands on the page and has to be read."""
         rollout = self._rollout(rng)
         if rollout.task.kind in COMPARISONS:
             return []
@@ -131,12 +131,14 @@ class Corpus:
         return [self._row(turns, [last], f"answer/{rollout.task.kind}")]
 
     def _weighings(self, rng: random.Random, mix: Mix) -> list[Example]:
-        """Which of two numbers is larger, and nothing else."""
+        """Comparisons of two numbers only."""
         site = self.world.site(f"{self.split}-{rng.randrange(self.num_sites)}")
         return [self._row(weighings(site, rng), [], "weighing") for _ in range(_NUM_WEIGHED)]
 
     def _comparisons(self, rng: random.Random, mix: Mix) -> list[Example]:
-        """Comparisons alone: with the two values in words, several; with the two views they stand in, one."""
+        """Comparisons without an episode: several with both values in words, and one with the two views that
+        show them.
+        """
         site_id = f"{self.split}-{rng.randrange(self.num_sites)}"
         kinds = [kind for kind in KINDS[self.world.site(site_id).family] if kind in COMPARISONS]
         tasks = [self._task(rng, site_id=site_id, kinds=kinds) for _ in range(_NUM_WEIGHED)]
@@ -153,7 +155,7 @@ class Corpus:
         return made
 
     def _searches(self, rng: random.Random, mix: Mix) -> list[Example]:
-        """Whether something is in view, and where to scroll where it is not."""
+        """Whether an element is in view, and where to scroll if it is not."""
         rollout = self._rollout(rng)
         made = []
         for step in rng.sample(rollout.steps, min(4, len(rollout.steps))):
@@ -173,7 +175,7 @@ class Corpus:
         return [self._row(turns, [*found.views, *found.rollout.steps], f"episode/{found.help}")]
 
     def _decisions(self, rng: random.Random, mix: Mix) -> list[Example]:
-        """Steps exactly as the agent is asked, with what memory would hold shown raw in front."""
+        """Decisions with the agent's exact prompt, and the contents of memory shown raw in front."""
         found = self._situation(rng, mix)
         steps = found.rollout.steps
         num = min(_NUM_DECISIONS[mix.help], len(steps))
@@ -208,7 +210,7 @@ class Corpus:
         return made
 
     def some_record(self, rng: random.Random, role: Role) -> tuple[Rollout, Sequence[RolloutStep]]:
-        """An expert's episode, and the part of it that a record of this role tells."""
+        """An expert's episode, and the part of it that a record of this role covers."""
         rollout = self._rollout(rng, can_slip=role == "working")
         if role == "episodic":
             return rollout, rollout.steps
@@ -246,10 +248,10 @@ class Corpus:
     # Situations
 
     def _situation(self, rng: random.Random, mix: Mix) -> "_Situation":
-        """A task, how it went, and what stands in front of the prompt.
+        """A task, an episode of it, and the help in front of the prompt.
 
-        Who could know the site's ways (a record or notes are in front) acts like the expert. Who could not acts like
-        the explorer half of the time, so that the policy has both a prior and a way to recover.
+        With help in front (a record or notes), the actions are the expert's. Without help they are the explorer's half
+        of the time, so that the policy learns both a prior and how to recover.
         """
         task = self._task(rng)
         if mix.help == "none":
@@ -260,7 +262,7 @@ class Corpus:
             return _Situation(task, rollout, "none", [], [])
         rollout = self._by_expert(task, rng)
         if mix.help == "notes":
-            # Notes tell what an expert would have used, and something more.
+            # Notes hold the conventions that the expert used, and some more.
             other = self._rollout(rng, site_id=task.site_id)
             text = notes(self.world, [*rollout.steps, *other.steps])
             return _Situation(task, rollout, "notes", [Turn("user", (text,))], [])
@@ -292,7 +294,7 @@ class Corpus:
         return roll_out(self.world, task, Solver.expert(self.world, task))
 
     def _by_expert(self, task: LabTask, rng: random.Random) -> Rollout:
-        """An expert's episode; in half of them things go wrong by chance, and the expert sets them right."""
+        """An expert's episode. Half of the episodes contain random slips, which the expert then corrects."""
         slips = rng if rng.random() < 0.5 else None
         return roll_out(self.world, task, Solver.expert(self.world, task), slips=slips)
 
@@ -325,7 +327,7 @@ class Corpus:
         ]
 
     def prompt_at(self, task: LabTask, steps: Sequence[RolloutStep], at: int) -> Prompt:
-        """What the agent is asked at a step of an episode, without memory."""
+        """The agent's prompt at a step of an episode, without memory."""
         recent = [
             RecentEvent(number + 1, self.picture(step), _said(step), step.error)
             for number, step in enumerate(steps[:at])
@@ -342,7 +344,7 @@ class Corpus:
         return self._row([*prompt, Turn("assistant", (reply,))], views, tag)
 
     def _row(self, turns: Sequence[Turn], views: Sequence[RolloutStep], tag: str) -> Example:
-        """All that the assistant says is learnt, and so is what was done in each event of a record."""
+        """An example whose targets are all texts of the assistant, and the action in each event of a record."""
         ids: list[int] = []
         learnt: list[int] = []
         num_break = len(self.chat.encode("\n"))
@@ -352,7 +354,7 @@ class Corpus:
             start = self._start_of_text(own, turn) if place else len(own)
             ids += own
             learnt += [0] * start + [place] * (len(own) - start - num_break) + [0] * min(num_break, len(own) - start)
-        # Nothing follows the last turn's end, as when the policy is asked.
+        # The row ends with the last turn's end mark, as when the policy acts.
         return Example(tuple(ids[:-num_break]), tuple(learnt[:-num_break]), tuple(views), tag)
 
     def _learnt_as(self, turn: Turn, tag: str) -> int:
@@ -363,7 +365,7 @@ class Corpus:
         return LEARNT.index("record") + 1 if isinstance(turn, _Event) else 0
 
     def _start_of_text(self, ids: Sequence[int], turn: Turn) -> int:
-        """Where the turn's own text begins: after its opening, or after its screenshot."""
+        """The position where the turn's text begins: after its opening, or after its screenshot."""
         if not _shows_picture(turn):
             return len(self.chat.opening_ids(turn.role))
         return len(ids) - ids[::-1].index(self.chat.special["<|vision_end|>"])
@@ -371,7 +373,7 @@ class Corpus:
     # Batches
 
     def batch(self, shares: Mapping[str, float], seed: int, *, max_tokens: int, max_row: int = 6_000) -> CorpusBatch:
-        """Examples of some kinds, each with its share of the tokens, up to a number of tokens."""
+        """Examples of the given kinds, each with its share of the tokens, up to `max_tokens` in all."""
         rng = random.Random(seed)
         chosen: list[Example] = []
         used = dict.fromkeys(shares, 0)
@@ -390,11 +392,11 @@ class Corpus:
 
 
 class _Event(Turn):
-    """A turn that tells an event of a record, to be learnt from."""
+    """A turn with an event of a record, whose action is a target."""
 
 
 class _Slip(Turn):
-    """A turn in which something was done that should not have been."""
+    """A turn with a slip, which is not a target."""
 
 
 @dataclass(frozen=True)
@@ -402,7 +404,7 @@ class _Situation:
     task: LabTask
     rollout: Rollout
     help: str
-    """What stands in front: none, record or notes."""
+    """The help in front of the prompt: none, record or notes."""
     front: Sequence[Turn]
     views: Sequence[RolloutStep]
 

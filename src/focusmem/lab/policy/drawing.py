@@ -1,4 +1,6 @@
-"""Pictures for batches: named first, then drawn by worker processes while a GPU computes. Episodes likewise."""
+"""Pictures of batches: placeholders first, then drawn by worker processes while a GPU computes. Episodes are made in
+the same way.
+"""
 
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeVar
@@ -19,18 +21,18 @@ BatchT = TypeVar("BatchT")
 
 
 def placeholder(step: RolloutStep) -> Screenshot:
-    """Stands for a screenshot until its pixels are drawn; named by what it shows."""
+    """A placeholder for a screenshot whose pixels are drawn later. Its digest identifies the view."""
     digest = sha256_hex(repr((step.path, step.scroll, step.typed)).encode())
     return Screenshot(png=b"", digest=digest, width=VIEW_WIDTH, height=VIEW_HEIGHT)
 
 
 def pixels_of(world: World, step: RolloutStep) -> npt.NDArray[np.uint8]:
-    """What a step saw, as bytes of red, green and blue."""
+    """The view of a step, as bytes of red, green and blue."""
     return np.asarray(PageSession(world, step.path, scroll=step.scroll, typed=step.typed).image())
 
 
 def all_pixels_of(world: World, steps: Collection[RolloutStep]) -> npt.NDArray[np.uint8]:
-    """The same for many, one after another in one piece: hundreds of pictures are copied once and no more."""
+    """The views of many steps in one array, so that hundreds of pictures are copied only once."""
     drawn_NHWC = np.empty((len(steps), VIEW_HEIGHT, VIEW_WIDTH, 3), dtype=np.uint8)
     for place, step in enumerate(steps):
         drawn_NHWC[place] = pixels_of(world, step)
@@ -46,13 +48,13 @@ def drawn_ahead(data: Dataset[BatchT], num_workers: int, *, num_ahead: int = 2) 
         prefetch_factor=num_ahead if num_workers else None,
         pin_memory=torch.cuda.is_available(),
         collate_fn=_as_it_is,
-        # Workers share what was made before they began, such as a bank.
+        # Forked workers share objects that were made before, such as a bank.
         multiprocessing_context="fork" if num_workers else None,
     )
 
 
 def made_side_by_side(make: Callable[[int], BatchT], num: int, num_workers: int) -> list[BatchT]:
-    """`make(0)`, `make(1)` and so on, by worker processes: for episodes, which take their time to roll out."""
+    """`make(0)`, `make(1)` and so on, computed by worker processes; for episodes, which are slow to roll out."""
     return list(drawn_ahead(_Made(make, num), num_workers, num_ahead=8))
 
 

@@ -1,6 +1,6 @@
-"""Single skills, practised apart from whole episodes: to weigh two numbers, and to see whether something is in view.
+"""Drills of single skills, apart from whole episodes: comparing two numbers, and seeing whether something is in view.
 
-Each costs an episode little and shows up in every tenth of its decisions, so episodes alone teach them slowly.
+Episodes alone teach these skills slowly, because only about one decision in ten needs them.
 """
 
 import random
@@ -18,13 +18,13 @@ from focusmem.schemas import Turn, action_to_json, make_action
 from focusmem.schemas.action import AnyAction
 
 NUM_SOUGHT = 6
-"""Names that are looked for in one view, half of them in vain."""
+"""Names that are searched in one view; half of them are not in it."""
 NUM_WEIGHINGS = 8
-"""Pairs that are weighed in one row."""
+"""Pairs of numbers that are compared in one row."""
 
 
 def weighing(world: World, task: LabTask) -> list[Turn]:
-    """A comparison whose two values are told in words: only to weigh them, and to name the right one, is left."""
+    """A comparison with both values given in words: the policy only has to compare them and name the right one."""
     facts = [world.site(task.site_id).entries[index].facts[task.fact or ""] for index in task.entries]
     return [
         Turn("user", (f"Task: {task.task.instruction}",)),
@@ -34,9 +34,10 @@ def weighing(world: World, task: LabTask) -> list[Turn]:
 
 
 def weighings(site: Site, rng: random.Random) -> list[Turn]:
-    """Two values and which of them is asked for, again and again: by the value itself, or by the name it belongs to.
+    """Repeated questions which of two values is larger or smaller. The answer is the value, or the name it belongs to.
 
-    The choice is a token or two of an answer; a comparison as it is asked hides it among thirty that are only copied.
+    Here the choice is one or two tokens of an answer. In a real comparison it is hidden among thirty tokens that are
+    only copied.
     """
     turns: list[Turn] = []
     while len(turns) < 2 * NUM_WEIGHINGS:
@@ -52,7 +53,7 @@ def weighings(site: Site, rng: random.Random) -> list[Turn]:
 
 
 def decisive_views(world: World, rollout: Rollout) -> list[RolloutStep]:
-    """Of each thing that a comparison is about, the last view in which its value stands."""
+    """For each entry of a comparison, the last view that shows its value."""
     entries, fact = world.site(rollout.task.site_id).entries, rollout.task.fact or ""
     views: dict[int, RolloutStep] = {}
     for step in rollout.steps:
@@ -65,15 +66,15 @@ def decisive_views(world: World, rollout: Rollout) -> list[RolloutStep]:
 
 
 def somewhere_on(world: World, step: RolloutStep, rng: random.Random) -> RolloutStep:
-    """The page of a step, scrolled by chance."""
+    """The page of a step, at a random scroll position."""
     max_scroll = world.scene(step.path).max_scroll
     return replace(step, scroll=rng.choice([*range(0, max_scroll, SCROLL_PIXELS), max_scroll]))
 
 
 def sought(world: World, step: RolloutStep, rng: random.Random) -> list[tuple[str, AnyAction]]:
-    """Names, each with what brings an agent closer to it: a click where it is in view, else a scroll.
+    """Names, each with the action that leads to it: a click if it is in view, otherwise a scroll.
 
-    Nothing where a dialog is in the way.
+    Empty if a dialog covers the page.
     """
     scene, site = world.scene(step.path), world.site(Address.parse(step.path).site_id)
     controls = PageSession(world, step.path, scroll=step.scroll, typed=step.typed).controls()
@@ -81,11 +82,11 @@ def sought(world: World, step: RolloutStep, rng: random.Random) -> list[tuple[st
     if in_view & set(site.dialog_buttons):
         return []
     readable = " ".join(word.text for word in scene.words() if word.is_readable(step.scroll))
-    # What is cut by the edge can be clicked, but hardly seen; it is neither here nor there.
+    # Names that are cut by the edge are left out: they can be clicked but hardly be read.
     ways = {name: make_action("click", description=name) for name in in_view if name in readable}
     away = _out_of_view(scene, step.scroll, in_view)
     if Address.parse(step.path).parts[:1] == ("find",) and step.scroll < scene.max_scroll:
-        # One of the results still to come, or of none.
+        # Names further down in the results, or in no result.
         others = [entry.name for entry in site.entries if entry.name not in scene.text()]
         away |= {name: make_action("scroll", direction="down") for name in rng.sample(others, min(3, len(others)))}
     found = _some(ways, rng) + _some(away, rng)
@@ -105,7 +106,7 @@ def _some(ways: dict[str, AnyAction], rng: random.Random) -> list[tuple[str, Any
 
 
 def searching(picture: Turn, found: Sequence[tuple[str, AnyAction]]) -> list[Turn]:
-    """One view, and what to do to get at each of some names."""
+    """One view, and the action that leads to each of some names."""
     turns = [picture]
     for name, action in found:
         turns += [Turn("user", (f"Find: {name}",)), Turn("assistant", (action_to_json(action),))]

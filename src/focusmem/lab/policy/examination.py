@@ -42,7 +42,7 @@ class ExaminationConfig:
 
 
 def examine(policy: Backbone, config: ExaminationConfig) -> dict[str, Any]:
-    """Shares of values read and of fields told right, with intervals."""
+    """The shares of values and of fields that are right, with intervals."""
     world = World(config.world_seed)
     corpus = Corpus(
         world, policy.chat, split="e", num_sites=NUM_SITES["e"], picture=lambda step: screenshot_of(world, step)

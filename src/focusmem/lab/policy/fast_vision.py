@@ -1,7 +1,7 @@
 """The backbone's vision tower over many screenshots of one size at once.
 
-The library runs attention image by image, which suits prompts but starves a GPU in pretraining. Same weights, same
-numbers (a test holds the two together), one batched attention.
+The library runs attention image by image, which suits prompts but keeps a GPU waiting in pretraining. Here attention is
+batched. Weights and results are the same; a test compares both.
 
 Shapes: N pictures, P patches, C tower width, V tokens, D text width, L DeepStack levels.
 """
@@ -21,7 +21,7 @@ from focusmem.model.compiled import compiled_on_gpu
 
 @dataclass(frozen=True)
 class _Tables:
-    """What depends on the size of the pictures only."""
+    """Tables that depend only on the size of the pictures."""
 
     neighbours_P4: Tensor
     shares_P4: Tensor
@@ -30,7 +30,7 @@ class _Tables:
 
 
 def see_named(backbone: Backbone, names: Sequence[str], pixels_NHWC: Tensor) -> dict[str, VisionFeatures]:
-    """What the backbone makes of pictures, by the name of each."""
+    """The backbone's features of pictures, by picture name."""
     _, height, width, _ = pixels_NHWC.shape
     grid = backbone.chat.token_grid(width, height)
     main_NVD, deep_LNVD = see_all(backbone.model.model.visual, pixels_NHWC)
@@ -74,7 +74,7 @@ def _embed_patches(tower: Any, pixels_NHWC: Tensor) -> Tensor:
 
 @compiled_on_gpu
 def _patches(pixels_NHWC: Tensor, patch: int, merge: int) -> Tensor:
-    """Pixels from -1 to 1, patch by patch, those of one token together."""
+    """Pixels from -1 to 1, patch by patch; the patches of one token are adjacent."""
     num, height, width, _ = pixels_NHWC.shape
     rows, columns = height // patch // merge, width // patch // merge
     normalised = pixels_NHWC.float() / 127.5 - 1.0
@@ -126,7 +126,7 @@ def _rotated(heads_NAPX: Tensor, cosine_PX: Tensor, sine_PX: Tensor) -> Tensor:
 @lru_cache(maxsize=8)
 def _tables(rows: int, columns: int, merge: int, side: int, head_width: int, device: torch.device) -> _Tables:
     def ordered(grid: Tensor) -> Tensor:
-        """From reading order to the tower's: the patches of one token together."""
+        """From reading order to the tower's order, in which the patches of one token are adjacent."""
         shape = (rows // merge, merge, columns // merge, merge)
         return grid.reshape(shape).permute(0, 2, 1, 3).reshape(-1)
 

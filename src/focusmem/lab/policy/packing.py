@@ -1,4 +1,4 @@
-"""Examples laid end to end as one batch: tokens, what is learnt of them, and each picture they show once.
+"""Examples laid end to end as one batch: tokens, targets, and each different picture once.
 
 Shapes: T tokens of all examples, R examples, M tokens to learn, V visual tokens, N pictures, P pictures with letters.
 """
@@ -21,7 +21,7 @@ from focusmem.model.inputs import text_and_image_positions
 from focusmem.schemas import make_action
 
 NUM_LETTERED = 96
-"""Of so many pictures per batch the vision tower has to tell the letters."""
+"""Number of pictures per batch whose letters the vision tower must predict."""
 
 _NO_ACTION = make_action("wait")
 
@@ -30,11 +30,11 @@ _NO_ACTION = make_action("wait")
 class Example:
     ids: tuple[int, ...]
     learnt: tuple[int, ...]
-    """For each token, the place in `LEARNT` of what it is learnt as, counted from one; zero where it is not."""
+    """For each token, the index of its kind in `LEARNT`, counted from one; zero if it is not a target."""
     views: tuple[RolloutStep, ...]
-    """What each screenshot shows, in order."""
+    """The view of each screenshot, in order."""
     tag: str = ""
-    """What it is an example of, for scores apart: the kind, what stands in front, the action."""
+    """The group in which the example is scored: its kind, the help in front, the action."""
 
 
 @dataclass(frozen=True)
@@ -44,27 +44,27 @@ class CorpusBatch:
     ids_T: torch.Tensor
     positions_3T: torch.Tensor
     starts_R: torch.Tensor
-    """Where each example begins, and where the last one ends, (R + 1,)."""
+    """The start of each example and the end of the last one, (R + 1,)."""
     before_M: torch.Tensor
     """The position before each token to learn."""
     learnt_M: torch.Tensor
-    """What it is learnt as, a place in `LEARNT`."""
+    """The kind of each target, as an index in `LEARNT`."""
     row_M: torch.Tensor
-    """The example it belongs to."""
+    """The example of each target."""
     visual_V: torch.Tensor
     """Positions of visual tokens."""
     pixels_NHWC: torch.Tensor
     letters_PVS: torch.Tensor
     """The letters that stand in each visual token of the first pictures, slot by slot."""
     picture_of_place: torch.Tensor
-    """For each place of a screenshot in the batch, in order, which picture it is."""
+    """For each screenshot in the batch, in order, the index of its picture."""
     longest: int
     """Tokens of the longest example."""
     tags: tuple[str, ...]
     """One per example."""
 
     def pin_memory(self) -> "CorpusBatch":
-        """Called by the loader, so that copying to a GPU need not wait."""
+        """Called by the loader, so that copies to a GPU are asynchronous."""
         return self._each(lambda tensor: tensor.pin_memory())
 
     def to(self, device: torch.device) -> "CorpusBatch":
@@ -76,7 +76,7 @@ class CorpusBatch:
 
 
 def pack_examples(world: World, chat: ChatTokenizer, examples: Sequence[Example], num_tokens: int) -> CorpusBatch:
-    """Examples as one batch of exactly so many tokens."""
+    """Packs examples into one batch of exactly `num_tokens` tokens."""
     starts = np.cumsum([0, *(len(one.ids) for one in examples)])
     ids = np.full(num_tokens, chat.special["<|endoftext|>"], dtype=np.int64)
     ids[: starts[-1]] = np.concatenate([one.ids for one in examples])
@@ -91,7 +91,7 @@ def pack_examples(world: World, chat: ChatTokenizer, examples: Sequence[Example]
         positions[:, start : start + len(one.ids)] = own
         places += [pictures.setdefault(_seen(view), len(pictures)) for view in one.views]
     [targets] = np.nonzero(learnt)
-    # What is left over is an example of its own, from which nothing is learnt.
+    # The remaining padding is a separate example without targets.
     ends = starts if starts[-1] == num_tokens else [*starts, num_tokens]
     return CorpusBatch(
         ids_T=torch.from_numpy(ids),
@@ -112,7 +112,7 @@ def pack_examples(world: World, chat: ChatTokenizer, examples: Sequence[Example]
 
 
 def _stacked(arrays: Sequence[npt.NDArray[np.uint8]], shape: tuple[int, ...]) -> torch.Tensor:
-    """Bytes, one array after the other; there may be none, where nothing but words is learnt from."""
+    """The arrays stacked. There are none if the batch shows no pictures."""
     return torch.from_numpy(np.stack(arrays)) if arrays else torch.zeros(0, *shape, dtype=torch.uint8)
 
 
@@ -121,5 +121,5 @@ def _letters(world: World, view: RolloutStep) -> npt.NDArray[np.uint8]:
 
 
 def _seen(step: RolloutStep) -> RolloutStep:
-    """Steps that show the same picture are the same here, whatever was done in them."""
+    """The step without its action, so that steps with the same picture are equal."""
     return RolloutStep(step.path, step.scroll, step.typed, _NO_ACTION, None)

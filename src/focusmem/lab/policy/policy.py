@@ -74,13 +74,15 @@ def new_policy(tokenizer: Tokenizer, *, seed: int = 0, **changes: dict[str, Any]
 
 
 def load_policy(folder: Path, device: str = "cpu") -> Backbone:
-    """A trained policy, in the precision that the device is fast in."""
+    """A trained policy, in the precision that is fast on the device."""
     found = usable_device(device)
     return Backbone.load(folder, dtype=fast_dtype(found), device=found)
 
 
 def train_tokenizer(world: World, *, num_episodes: int = 400) -> Tokenizer:
-    """Byte-level pairs learnt from what is written in the laboratory; digits stay single, so that numbers are read."""
+    """A byte-level BPE tokenizer trained on the laboratory's texts. Digits are single tokens, so that numbers can be
+    read.
+    """
     return Tokenizer.from_str(_trained(world.seed, num_episodes))
 
 

@@ -1,8 +1,8 @@
 """Teaches the laboratory's policy to read, act, describe and answer, from nothing, on sites made for that alone.
 
 Batches are drawn by worker processes while the GPU computes; nothing is stored and no example comes twice. The learning
-rate follows the time spent, since time on a GPU is what there is little of; a run that is stopped goes on from its last
-save as if it had never stopped.
+rate follows the time spent, because GPU time is scarce. A stopped run resumes from its last save as if it had never
+stopped.
 """
 
 import copy
@@ -91,7 +91,7 @@ WEIGHTS = {
     "transcription": 0.3, "line": 0.5, "answer": 1.0, "weighing": 1.0, "comparison": 0.6, "search": 0.3,
     "episode": 1.0, "decision": 2.0, "question": 1.0, "record": 0.5,
 }  # fmt: skip
-"""How much a token of each kind counts: what is plentiful counts less, what the policy is for counts more."""
+"""The weight of a token of each kind: less for plentiful kinds, more for what the policy is for."""
 
 
 def shares_of_step(number: int, config: PretrainConfig) -> dict[str, float]:
@@ -110,7 +110,7 @@ class LetterHead(nn.Module):
 
     def loss(self, main_PVD: Tensor, letters_PVS: Tensor) -> Tensor:
         logits = self.out(main_PVD).view(-1, NUM_LETTERS).float()
-        # Most slots are empty, and easily told.
+        # Most slots are empty, which is easy to predict.
         weights = logits.new_ones(NUM_LETTERS)
         weights[0] = 0.05
         return F.cross_entropy(logits, letters_PVS.flatten().long(), weight=weights)
@@ -153,7 +153,7 @@ class StepLoss:
     sums_L: Tensor
     nums_L: Tensor
     letters: Tensor | None = None
-    """Of telling letters, the mean."""
+    """The mean letter loss."""
     gradient_norm: Tensor | None = None
 
     @property
@@ -212,7 +212,7 @@ def pretrain(config: PretrainConfig, folder: Path) -> Backbone:
 
 
 def _check_finite(losses: Sequence[StepLoss], num_steps: int) -> None:
-    """A run that has gone wrong stops, and its last save is kept."""
+    """Stops a run with a non-finite gradient; its last save is kept."""
     norms = [loss.gradient_norm for loss in losses if loss.gradient_norm is not None]
     if norms and not torch.stack(norms[-20:]).isfinite().all():
         raise TrainingError(
@@ -228,7 +228,7 @@ def _settings(config: PretrainConfig) -> dict[str, Any]:
 
 
 def _check_same(folder: Path, config: PretrainConfig) -> None:
-    """A folder is gone on with under the settings it began with, but for those that only say when to stop."""
+    """Refuses to resume a folder with other settings, except those that only say when to stop."""
     path = folder / "config.json"
     if not path.exists() or not (folder / "state.pt").exists():
         return
@@ -272,7 +272,7 @@ def _write_policy(policy: Backbone, state: "_State", config: PretrainConfig, fol
 
 
 def _card_of(start: str | None) -> dict[str, Any] | None:
-    """How the policy that a run began with was made, where its card tells."""
+    """The card of the policy that a run began with, if it has one."""
     path = None if start is None else Path(start) / "card.json"
     return None if path is None or not path.exists() else dict(json.loads(path.read_text(encoding="utf-8")))
 
@@ -313,7 +313,7 @@ def _step(state: _State, batch: CorpusBatch, config: PretrainConfig) -> StepLoss
         total, letters = total + config.letter_weight * letters, letters.detach()
     total.backward()  # type: ignore[no-untyped-call]
     norm = torch.nn.utils.clip_grad_norm_(state.policy.model.parameters(), 1.0)
-    # Without waiting for the GPU: a step with a gradient that is no number is taken with zeros, and told soon after.
+    # Without waiting for the GPU: non-finite gradients count as zeros in this step, and stop the run soon after.
     for parameter in state.policy.model.parameters():
         if parameter.grad is not None:
             torch.nan_to_num_(parameter.grad, nan=0.0, posinf=0.0, neginf=0.0)
@@ -333,7 +333,7 @@ def losses_of(logits_MW: Tensor, targets_M: Tensor, batch: CorpusBatch) -> StepL
 def batch_logits(policy: Backbone, batch: CorpusBatch, *, is_half: bool | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Scores at the positions before each token to learn, these tokens, and the visual tokens of the pictures.
 
-    In bfloat16 on a GPU, unless told otherwise.
+    By default in bfloat16 on a GPU.
     """
     text: Any = policy.language_model
     borders = Borders(batch.starts_R, batch.longest)
@@ -380,7 +380,7 @@ def score(policy: Backbone, world: World, config: PretrainConfig, *, num_batches
 
 
 def _batches(world: World, policy: Backbone, config: PretrainConfig, start: int) -> Iterator[tuple[CorpusBatch, float]]:
-    """Batches from a number on, each with the time that was spent waiting for it."""
+    """Batches from a number on, each with the time spent waiting for it."""
     # Thousands of tensors pass between processes; this way they need few file handles.
     torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
     data = CorpusBatches(
@@ -423,7 +423,7 @@ def _report(state: _State, losses: list[StepLoss], folder: Path, scores: dict[st
 
 
 def _mean_losses(losses: list[StepLoss]) -> dict[str, float]:
-    """Of each kind that came up, per token."""
+    """Per token, for each kind that occurred."""
     sums = torch.stack([loss.sums_L for loss in losses]).sum(dim=0).tolist()
     nums = torch.stack([loss.nums_L for loss in losses]).sum(dim=0).tolist()
     found = {name: round(total / num, 4) for name, total, num in zip(LEARNT, sums, nums, strict=True) if num}

@@ -1,4 +1,4 @@
-"""The laboratory's own wording of all prompts: short, since a small policy reads every word of them."""
+"""The laboratory's own wording of all prompts. It is short, because every word costs a small policy time."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ _QUESTION_NAMES = sorted({name for names in QUESTIONS.values() for name in names
 
 @dataclass(frozen=True)
 class Texts:
-    """What the agent is asked, how a record is told, and what is asked about it."""
+    """The texts of the agent's prompt, of records, and of the questions about records."""
 
     prompt: PromptBuilder
     serialise: Serialiser

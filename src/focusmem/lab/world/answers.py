@@ -1,4 +1,4 @@
-"""What the world knows about a record: the right description, and the right answers to the four functional questions.
+"""The right description of a record and the right answers to the four functional questions, computed by the world.
 
 The policy learns to give these from screenshots, and content probes are scored against them field by field.
 """
@@ -19,7 +19,7 @@ QUESTIONS = {
 
 
 def state_of(world: World, step: RolloutStep) -> str:
-    """Where a step finds itself, in a few words that its screenshot bears out."""
+    """The state of the page at a step, in a few words that can be checked on its screenshot."""
     address = Address.parse(step.path)
     site = world.site(address.site_id)
     scene = world.scene(step.path)
@@ -52,7 +52,7 @@ def state_of(world: World, step: RolloutStep) -> str:
 
 
 def facts_seen(world: World, step: RolloutStep) -> dict[str, str]:
-    """Facts that stand in the step's view, by name."""
+    """The facts visible at a step, by name."""
     address = Address.parse(step.path)
     match address.parts:
         case ("entry", number, "part", section):
@@ -68,7 +68,7 @@ def facts_seen(world: World, step: RolloutStep) -> dict[str, str]:
 
 
 def experience(world: World, steps: Sequence[RolloutStep]) -> list[str]:
-    """The site's ways that these steps bear out, in the order in which they came up."""
+    """The site's conventions that these steps show, in the order in which they appear."""
     site = world.site(Address.parse(steps[0].path).site_id)
     own = site.conventions
     found: list[str] = []
@@ -101,7 +101,7 @@ def answer_to(world: World, question: str, rollout: Rollout, steps: Sequence[Rol
 
 
 def notes(world: World, steps: Sequence[RolloutStep]) -> str:
-    """The same experience as a short text that can stand in a prompt."""
+    """The `experience` of these steps as a short text for a prompt."""
     site = world.site(Address.parse(steps[0].path).site_id)
     return f"Notes on {site.name}: " + "; ".join(experience(world, steps)) + "."
 
@@ -165,7 +165,7 @@ _FIELDS = {
 
 
 def _all_facts(world: World, steps: Sequence[RolloutStep]) -> dict[str, str]:
-    """Facts with the entry they belong to, in the order in which they were first seen."""
+    """All facts seen, with their entries, in the order in which they were first seen."""
     found: dict[str, str] = {}
     for step in steps:
         parts = Address.parse(step.path).parts

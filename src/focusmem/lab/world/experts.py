@@ -1,6 +1,6 @@
-"""Trajectories that experts left behind on a split's sites: what a bank is filled with.
+"""Trajectories of experts on a split's sites. Banks are filled with them.
 
-Some sites have been visited often and some never, as in life: a memory must also serve where there is nothing to
+Some sites have many trajectories and some have none, because a memory must also work where there is nothing to
 remember.
 """
 
@@ -15,13 +15,13 @@ from focusmem.schemas import Outcome, Screenshot, Step, StoredTrajectory
 from focusmem.seeds import derive_seed
 
 VISITS = (0, 1, 2, 3, 3, 4, 5, 6)
-"""How many trajectories a site may have; one of these numbers, by chance."""
+"""Possible numbers of trajectories per site; one of these is drawn for each site."""
 
 
 def expert_rollouts(
     world: World, split: str, *, num_sites: int | None = None, num_workers: int = 0
 ) -> Iterator[Rollout]:
-    """In a fixed order, site after site; in the bank's own wordings."""
+    """The experts' episodes in a fixed order, site by site, in the bank's wordings."""
     num = num_sites or NUM_SITES[split]
     for own in made_side_by_side(lambda number: site_rollouts(world, f"{split}-{number}"), num, num_workers):
         yield from own
@@ -42,7 +42,7 @@ def site_rollouts(world: World, site_id: str) -> list[Rollout]:
 
 
 def as_trajectory(rollout: Rollout, picture: Callable[[RolloutStep], Screenshot]) -> StoredTrajectory:
-    """An episode as a record, with what each step saw."""
+    """An episode as a stored trajectory, with the screenshot of each step."""
     task = rollout.task.task
     seen = [picture(step) for step in rollout.steps]
     steps = [

@@ -1,7 +1,7 @@
-"""The html view: a scene as a real web page, pixel for pixel where the raster view draws it.
+"""The HTML view: a scene as a web page, with every pixel where the raster view draws it.
 
-Everything drawn lies at its place and is silent for screen readers; over it lie real links and fields, which carry the
-names. Only numbers and escaped text go into the page.
+Everything that is drawn is hidden from screen readers. Real links and fields with accessible names lie over it. Only
+numbers and escaped text are inserted into the page.
 """
 
 import base64
@@ -28,7 +28,7 @@ from focusmem.lab.world.scene import (
 
 FONT_PATHS: Final = {False: "/_font/regular.ttf", True: "/_font/bold.ttf"}
 
-# Enter leads to the field's path with the text in place of `{text}`, written as Python's `quote` does.
+# Enter opens the field's path with the text in place of `{text}`, escaped as Python's `quote` does.
 _SCRIPT: Final = """
 document.addEventListener("keydown", (event) => {
   const leads = event.key === "Enter" && event.target.dataset.leads;
@@ -62,7 +62,7 @@ CONTENT_SECURITY_POLICY: Final = "; ".join(
         "frame-ancestors 'none'",
     ]
 )
-"""What such a page may do, as a header: show itself, fetch its letters, run its one script."""
+"""The Content-Security-Policy header: a page may show itself, load its fonts, and run its one script."""
 
 
 def render_html(scene: Scene) -> str:
@@ -87,7 +87,7 @@ def render_html(scene: Scene) -> str:
 
 
 def _drawn(items: Iterable[Drawn], height: int) -> Iterable[str]:
-    """In drawing order; figures that follow one another share a picture."""
+    """The drawn elements in order; adjacent figures share a picture."""
     for kind, group in groupby(items, key=type):
         if kind is Shape:
             figures = "".join(map(_figure, group))
@@ -121,7 +121,7 @@ def _word(item: Word) -> str:
 
 
 def _shape(shape: Shape) -> str:
-    """Pillow paints the pixels on a figure's edge, so it reaches half a pixel further on all sides."""
+    """Pillow also paints the pixels on a figure's edge, so the figure is half a pixel larger on all sides."""
     fill = _rgb(shape.fill)
     if shape.kind == "ellipse":
         (left, top), (right, bottom) = shape.points
@@ -133,7 +133,7 @@ def _shape(shape: Shape) -> str:
 
 def _control(control: Control) -> str:
     name, href = f'aria-label="{escape(control.name)}"', escape(control.href)
-    # Out of the tab order: the session knows no focus but that of fields.
+    # Not in the tab order, because in the raster's session only fields can have the focus.
     place = f'tabindex="-1" style="{_place(control.box)}'
     if control.kind == "field":
         line = f"line-height: {control.box.height}px"

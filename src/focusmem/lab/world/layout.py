@@ -21,7 +21,7 @@ _BUTTON_FONT, _SMALL_BUTTON_FONT = Font(14, True), Font(12, True)
 
 
 class PageBuilder:
-    """`top` is where the next thing goes."""
+    """`top` is the position of the next element."""
 
     def __init__(self, background: Colour) -> None:
         self.top = 0
@@ -43,7 +43,7 @@ class PageBuilder:
         self.top = self._wrapped(_MARGIN, self.top, text, font, colour, VIEW_WIDTH - 2 * _MARGIN) + gap
 
     def text_at(self, left: int, top: int, text: str, font: Font, colour: Colour) -> int:
-        """One line anywhere; returns where it ends."""
+        """One line at any position; returns the position of its right end."""
         for word in text.split():
             self._drawn.append(Word(left, top, word, font, colour))
             left += font.width(word) + font.space
@@ -83,7 +83,7 @@ class PageBuilder:
         self._controls.append(Control(box, "field", name, href))
 
     def control_only(self, box: Box, name: str, href: str) -> None:
-        """A link over something that is drawn already."""
+        """A link over elements that are drawn already."""
         self._controls.append(Control(box, "link", name, href))
 
     def finish(self, title: str, *, height: int | None = None) -> Scene:
@@ -107,7 +107,7 @@ class PageBuilder:
 
 
 def _that_fit(words: Iterable[str], font: Font, width: int) -> Iterator[str]:
-    """Words that are wider than a line, such as a visitor may type, are cut."""
+    """Cuts words that are wider than a line; a visitor may type such words."""
     for word in words:
         while font.width(word) > width:
             num = next(num for num in range(len(word), 0, -1) if num == 1 or font.width(word[:num]) <= width)

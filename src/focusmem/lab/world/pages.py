@@ -55,14 +55,14 @@ class Address:
 
     @classmethod
     def parse(cls, path: str) -> "Address":
-        # By hand: what urlsplit takes for a host and refuses is only an odd path here.
+        # Not with urlsplit: it would take a part of some paths for a host and refuse them.
         before, _, after = path.partition("#")[0].partition("?")
         parts = [unquote(part) for part in before.split("/") if part]
         query = dict(parse_qsl(after, keep_blank_values=True))
         return cls(parts[0] if parts else "", tuple(parts[1:]), query)
 
     def to(self, *parts: str | int, **changes: str | int | None) -> str:
-        """Another page of the same site; what belongs to the visit is carried along."""
+        """The path of another page of the same site, with the state of the visit."""
         kept = {name: value for name, value in self.query.items() if name in ("seen", "put")}
         query = kept | {name: str(value) for name, value in changes.items() if value is not None}
         path = "/".join(quote(str(part)) for part in (self.site_id, *parts))
@@ -70,18 +70,18 @@ class Address:
 
     @property
     def put_aside(self) -> tuple[int, ...]:
-        """Each index once; some may be of no entry."""
+        """The indices on the compare list, each once. Some may belong to no entry."""
         indices = (_index(one) for one in self.query.get("put", "").split("."))
         return tuple(dict.fromkeys(index for index in indices if index is not None))
 
 
 def _index(text: str) -> int | None:
-    """A number as our own links write them, and nothing else that Python would read or choke on."""
+    """A number in the form that our own links use; None for any other text that Python might accept."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 6 else None
 
 
 def make_scene(site: Site, address: Address) -> Scene:
-    """The page at an address; addresses that lead nowhere show a page that says so."""
+    """The page at an address. Unknown addresses have a page that says so."""
     page = _Pages(site, address)
     if site.conventions.dialog and address.query.get("seen") != "1" and address.parts[:1] != ("join",):
         return page.dialog()
@@ -193,7 +193,7 @@ class _Pages:
         return page.finish(self.site.name)
 
     def in_list(self, category: str, query: dict[str, str]) -> list[Entry]:
-        """The entries of a list in the order in which it shows them."""
+        """The entries of a list, in the order of the page."""
         return listed(self.site, category, query.get("only"), query.get("order"))
 
     def menu(self, category: str) -> Scene:
@@ -318,7 +318,7 @@ class _Pages:
         return page.finish(entry.name)
 
     def _entry_href(self, entry: Entry) -> str:
-        """Back to the whole entry, also where the way there led over a short one."""
+        """The path back to the whole entry, also if the visit came through a short edition."""
         edition = self.site.conventions.edition
         return self.address.to("entry", entry.index, *(("edition", edition) if edition else ()))
 
@@ -396,7 +396,7 @@ class _Pages:
         box = Box(14, top, VIEW_WIDTH - 28, 44)
         page.rectangle(box, self.look.card, shade(self.look.bar, 0.7))
         thumb = Box(box.left + 6, top + 5, 34, 34)
-        # Thumbnails show the kind of thing, never its colour: that must be looked up.
+        # Thumbnails show the category but never the colour, which tasks may ask for.
         kind = PLACE_PICTURES.get(entry.category, entry.category)
         page.shapes(silhouette(kind, shade(self.look.bar, 0.45), thumb))
         page.link_at(
@@ -426,13 +426,13 @@ class _Pages:
             " ".join(filler_sentence(rng, subject) for _ in range(num_sentences)), _SMALL, colour or self.faint, gap=6
         )
 
-    # Small things
+    # Helpers
 
     def wrong_menus(self) -> set[str]:
         return set(self._menus()) - {self.site.conventions.menu}
 
     def _menus(self) -> tuple[str, ...]:
-        """Three menus, the right one among them, in an order of the site's own."""
+        """Three menus, the right one among them, in an order that is drawn once per site."""
         others = [label for label in ("Sort", "Options", "Display", "Tools") if label != self.site.conventions.menu]
         menus = [self.site.conventions.menu, *others[:2]]
         self._rng("menus").shuffle(menus)
@@ -449,7 +449,7 @@ class _Pages:
 
 
 def listed(site: Site, category: str, only: str | None, order: str | None) -> list[Entry]:
-    """A category's entries as its list shows them."""
+    """A category's entries, filtered and ordered as on its list."""
     entries = [one for one in site.in_category(category) if only is None or one.facts.get("material") == only]
     if order in ORDERS and site.family == "market":
         entries.sort(key=lambda one: float(one.facts["price"].lstrip("$")), reverse=order == "high")

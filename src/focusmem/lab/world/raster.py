@@ -26,7 +26,7 @@ _OVERHANG = 2
 def draw(
     scene: Scene, scroll: int = 0, typed: tuple[tuple[Control, str], ...] = (), focused: Control | None = None
 ) -> Image.Image:
-    """What a person sees of the page; `typed` is what stands in its fields."""
+    """Draws the visible part of a page; `typed` holds the texts of its fields."""
     image = Image.new("RGB", (VIEW_WIDTH, VIEW_HEIGHT), scene.background)
     canvas = ImageDraw.Draw(image)
     for item in scene.drawn:
@@ -60,7 +60,9 @@ def _draw_shape(canvas: ImageDraw.ImageDraw, shape: Shape, scroll: int) -> None:
 
 
 def _draw_typed(image: Image.Image, field: Control, text: str, scroll: int, *, is_focused: bool) -> None:
-    """Text in a field; of a long one, a browser shows the end while one types and the beginning afterwards."""
+    """Text in a field. Of a long text, a browser shows the end while the field has the focus, otherwise
+    the beginning.
+    """
     box, mask = field.box, _mask(text, FIELD_FONT)
     top = box.top - scroll + FIELD_FONT.baseline_in(box.height) - FIELD_FONT.baseline
     if not text or not -FIELD_FONT.line_height < top < VIEW_HEIGHT:
@@ -73,7 +75,7 @@ def _draw_typed(image: Image.Image, field: Control, text: str, scroll: int, *, i
 
 @lru_cache(maxsize=50_000)
 def _mask(text: str, font: Font) -> Image.Image:
-    """A word's coverage, drawn once, with room for letters that lean over their edge."""
+    """A word's coverage mask, drawn once, with room for letters that extend beyond their box."""
     mask = Image.new("L", (max(1, font.width(text)) + 2 * _OVERHANG, font.line_height))
     drawing = ImageDraw.Draw(mask)
     drawing.text((_OVERHANG, font.baseline), text, fill=255, font=loaded_font(font), anchor="ls")

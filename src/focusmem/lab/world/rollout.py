@@ -18,14 +18,14 @@ from focusmem.schemas.action import AnyAction
 from focusmem.seeds import derive_seed
 
 MIN_STEPS = 5
-"""Tasks that an expert solves faster are too easy to say anything about memory."""
+"""Tasks that an expert solves in fewer steps are too easy to measure memory."""
 COMPARISON_WEIGHT = 3
-"""Comparisons are drawn so much more often than other kinds: they are the long tasks, and many are not sensible."""
+"""Factor by which comparisons are drawn more often than other kinds, because they are long and many are rejected."""
 
 
 @dataclass(frozen=True)
 class RolloutStep:
-    """What was seen and done, without pixels: they can be drawn again from where the page stood."""
+    """An observation and an action, without pixels: these can be drawn again from the state of the page."""
 
     path: str
     scroll: int
@@ -33,16 +33,16 @@ class RolloutStep:
     action: AnyAction
     error: str | None
     wanted: AnyAction | None = None
-    """What should have been done, where the action was a slip."""
+    """The right action, if `action` is a slip."""
 
 
 def screenshot_of(world: World, step: RolloutStep) -> Screenshot:
-    """What a step saw, drawn again."""
+    """The screenshot of a step, drawn again."""
     return Screenshot.from_image(session_of(world, step).image())
 
 
 def session_of(world: World, step: RolloutStep) -> PageSession:
-    """The page as it stood before a step."""
+    """The page before a step."""
     return PageSession(world, step.path, scroll=step.scroll, typed=step.typed)
 
 
@@ -51,7 +51,7 @@ class Rollout:
     task: LabTask
     steps: tuple[RolloutStep, ...]
     answer: str | None
-    """None when the solver never stopped."""
+    """None if the solver never stopped."""
 
     @property
     def is_success(self) -> bool:
@@ -61,7 +61,9 @@ class Rollout:
 def roll_out(
     world: World, task: LabTask, solver: Solver, *, max_steps: int = MAX_STEPS, slips: random.Random | None = None
 ) -> Rollout:
-    """One episode, from the task's start to its end or limit. With `slips`, some actions go wrong by chance."""
+    """One episode, from the task's start to `stop` or the step limit. With `slips`, random actions are replaced by
+    slips.
+    """
     session = PageSession(world, f"/{task.site_id}/")
     steps: list[RolloutStep] = []
     for _ in range(max_steps):
@@ -80,13 +82,13 @@ def roll_out(
 
 
 SLIP_SHARE = 0.08
-"""How often an action goes wrong by chance."""
+"""Share of actions that are replaced by a random slip."""
 HASTE_SHARE = 0.35
-"""How often something is clicked before it has come into view."""
+"""Share of scrolls that are replaced by a click on an element that is not yet in view."""
 
 
 def slip_instead(wanted: AnyAction, sought: str | None, names: Sequence[str], rng: random.Random) -> AnyAction | None:
-    """What a careless agent does instead; None when it does what it should. Words are always typed rightly."""
+    """The slip that replaces an action, or None. Typing is never replaced."""
     if sought is not None and wanted.name == "scroll" and rng.random() < HASTE_SHARE:
         return make_action("click", description=sought)
     if wanted.name in ("type", "press_key") or rng.random() >= SLIP_SHARE:
@@ -100,7 +102,7 @@ def slip_instead(wanted: AnyAction, sought: str | None, names: Sequence[str], rn
 def iter_tasks(
     world: World, split: str, use: Use, seed: int, *, sites: Sequence[str] | None = None
 ) -> Iterator[LabTask]:
-    """Tasks without end, over a split's sites or some of them, as far as they are sensible."""
+    """An endless sequence of sensible tasks on a split's sites, or on `sites`."""
     rng = random.Random(derive_seed(world.seed, "tasks", split, use, seed))
     names = site_names(split) if sites is None else sites
     if not names:
@@ -113,13 +115,15 @@ def iter_tasks(
 
 
 def drawn_kind(world: World, site_id: str, rng: random.Random) -> str:
-    """A kind of task that fits the site."""
+    """Draws a kind of task that the site's family has."""
     kinds = KINDS[world.site(site_id).family]
     return rng.choices(kinds, [COMPARISON_WEIGHT if kind in COMPARISONS else 1 for kind in kinds])[0]
 
 
 def sensible_rollout(world: World, task: LabTask) -> Rollout | None:
-    """The expert's episode; None where it takes too few steps or too many, or a comparison needs no memory."""
+    """The expert's episode; None if it has too few or too many steps, or if a comparison can be solved
+    without memory.
+    """
     rollout = roll_out(world, task, Solver.expert(world, task))
     is_long_enough = MIN_STEPS <= len(rollout.steps) <= MAX_STEPS
     is_sensible = rollout.is_success and is_long_enough and not _is_in_window(world, rollout)
@@ -127,7 +131,7 @@ def sensible_rollout(world: World, task: LabTask) -> Rollout | None:
 
 
 def _is_in_window(world: World, rollout: Rollout) -> bool:
-    """Whether the first fact of a comparison can still be seen in the recent events when the answer is due."""
+    """Whether the first fact of a comparison is still visible in the recent events at the time of the answer."""
     task = rollout.task
     if task.kind not in COMPARISONS:
         return False

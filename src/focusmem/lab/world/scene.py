@@ -1,7 +1,7 @@
-"""A page as boxes, words and pictures with exact places: the one thing that both views draw.
+"""A page as boxes, words and pictures with exact positions. Both views draw it.
 
-Places are whole pixels from the page's top left corner. Text is laid out word by word, so that a browser that spaces
-letters a little differently still puts every word where the raster view does.
+Positions are whole pixels from the page's top left corner. Text is laid out word by word, so that every word has the
+same position in both views even if a browser spaces letters slightly differently.
 """
 
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from typing import Literal
 from PIL import ImageFont
 
 VIEW_WIDTH, VIEW_HEIGHT = 448, 288
-"""What a screenshot shows: 14 by 9 tokens of 32 pixels."""
+"""Size of a screenshot: 14 by 9 tokens of 32 pixels."""
 SCROLL_PIXELS = 208
-"""How far one scroll action goes; a little less than the view, so that nothing is jumped over."""
+"""Distance of one scroll; a little less than the view, so that nothing is skipped."""
 
 Colour = tuple[int, int, int]
 
-# Of the font's letters, in units of its size.
+# Ascent and descent of the font, in units of its size.
 _ASCENT, _DESCENT = 1901 / 2048, 483 / 2048
 
 
@@ -49,7 +49,7 @@ class Box:
         return Box(self.left + dx, self.top + dy, self.width, self.height)
 
     def visible_from(self, scroll: int) -> "Box | None":
-        """The part inside the view when the page is scrolled by so much, in the view's own pixels."""
+        """The part of the box inside the view at a scroll position, in pixels of the view; None if there is none."""
         left, right = max(0, self.left), min(VIEW_WIDTH, self.right)
         top, bottom = max(0, self.top - scroll), min(VIEW_HEIGHT, self.bottom - scroll)
         return Box(left, top, right - left, bottom - top) if bottom > top and right > left else None
@@ -69,11 +69,11 @@ class Font:
 
     @cached_property
     def baseline(self) -> int:
-        """Where letters stand in their line, from its top."""
+        """The baseline of letters, from the top of their line."""
         return self.baseline_in(self.line_height)
 
     def baseline_in(self, height: int) -> int:
-        """The same for a line of another height; rounded as browsers do, so that both views agree to the pixel."""
+        """The baseline in a line of another height, rounded as browsers do, so that both views agree to the pixel."""
         ascent, descent = round(_ASCENT * self.size), round(_DESCENT * self.size)
         return (height - ascent - descent) // 2 + ascent
 
@@ -98,11 +98,11 @@ class Word:
     colour: Colour
 
     def is_in_view(self, scroll: int) -> bool:
-        """Whether the whole line it stands in can be seen."""
+        """Whether the word's whole line is visible."""
         return scroll <= self.top and self.top + self.font.line_height <= scroll + VIEW_HEIGHT
 
     def is_readable(self, scroll: int) -> bool:
-        """Whether its letters can be seen, though the room below them may be cut off."""
+        """Whether the word's letters are visible; the space below them may be cut off."""
         return scroll <= self.top < scroll + VIEW_HEIGHT - self.font.size
 
 
@@ -116,7 +116,7 @@ class Shape:
     fill: Colour
 
     def is_in_view(self, scroll: int) -> bool:
-        """Whether all of it can be seen."""
+        """Whether the whole figure is visible."""
         return all(scroll <= y < scroll + VIEW_HEIGHT for _, y in self.points)
 
 
@@ -130,9 +130,9 @@ class Control:
     box: Box
     kind: Literal["link", "button", "field"]
     name: str
-    """What a reader of the page would call it."""
+    """The accessible name."""
     href: str
-    """Where a click leads; for a field, where Enter leads, with the text in place of `{text}`."""
+    """The path that a click opens; for a field, the path that Enter opens, with the text in place of `{text}`."""
 
     def __post_init__(self) -> None:
         if not self.href.startswith("/") or self.href.startswith("//"):
@@ -147,14 +147,14 @@ class Scene:
     drawn: tuple[Drawn, ...]
     """From back to front."""
     controls: tuple[Control, ...]
-    """From back to front: one that covers another's middle is clicked in its place. All lie over what is drawn."""
+    """From back to front: a control that covers the middle of another one gets its clicks. All lie over `drawn`."""
 
     @property
     def max_scroll(self) -> int:
         return max(0, self.height - VIEW_HEIGHT)
 
     def words(self) -> list[Word]:
-        """In drawing order."""
+        """All words in drawing order."""
         return [item for item in self.drawn if isinstance(item, Word)]
 
     def text(self) -> str:

@@ -1,4 +1,6 @@
-"""Chromium on a world that this machine serves, with the world's own addresses: what is recorded tells of no port."""
+"""Chromium on a world that this machine serves. Addresses are translated to the world's own, so that records hold no
+port.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,7 +44,7 @@ class ServedBrowser:
         await self._browser.abandon()
 
     def _told(self, text: str) -> str:
-        """Errors name addresses, too, and the policy reads them."""
+        """Translates addresses in error messages too, because the policy reads them."""
         return text.replace(self._origin, ORIGIN).replace(urlsplit(self._origin).netloc, urlsplit(ORIGIN).netloc)
 
     @contextmanager

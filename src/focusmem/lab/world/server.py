@@ -1,4 +1,4 @@
-"""Serves a world's pages to browsers on this machine, and nothing else: no file is ever looked up by a path."""
+"""Serves only a world's pages, to browsers on this machine. A request never reads a file."""
 
 import logging
 import threading
@@ -18,7 +18,9 @@ log = logging.getLogger(__name__)
 LAB_LIMITS: Final = BrowserLimits(
     width=VIEW_WIDTH, height=VIEW_HEIGHT, scroll_pixels=SCROLL_PIXELS, settle_s=0.0, wait_s=0.0
 )
-"""For a browser to see these pages as the raster view draws them; they do nothing of their own to wait for."""
+"""Limits with which a browser shows these pages as the raster view draws them. These pages never change by themselves,
+so nothing is waited for.
+"""
 
 ADDRESS: Final = "127.0.0.1"
 _MAX_PATH: Final = 8_000
@@ -39,12 +41,12 @@ class LabServer:
             self._server = _Server(pages, fonts, port)
         except OSError as error:
             raise UserError(f"Port {port} cannot be used ({error.strerror}); choose another one.") from error
-        # Often asked whether to stop, so that stopping takes no time.
+        # A short poll interval, so that stopping takes no time.
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
     @property
     def host(self) -> str:
-        """Host and port, as an allow-list wants them."""
+        """Host and port, as an entry of an allow-list."""
         return f"{ADDRESS}:{self._server.server_port}"
 
     @property
@@ -66,7 +68,7 @@ class LabServer:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    block_on_close = False  # a browser may hold its connection open for ever
+    block_on_close = False  # a browser may keep its connection open
 
     def __init__(self, pages: Pages, fonts: dict[str, bytes], port: int) -> None:
         self.pages, self.fonts = pages, fonts
@@ -94,7 +96,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, "text/html; charset=utf-8", page)
 
     def _is_meant_for_us(self) -> bool:
-        """A site that points its own name at this machine cannot read our pages."""
+        """Checks the Host header, so that a site whose name resolves to this machine cannot read our pages."""
         port = self.server.server_port
         return self.headers.get("Host") in (f"{ADDRESS}:{port}", f"localhost:{port}")
 

@@ -1,4 +1,6 @@
-"""A visit to the laboratory without a browser: fast, synchronous, and with the manners of Chromium on the html view."""
+"""A visit to the laboratory without a browser: fast, synchronous, and equal in behaviour to Chromium on the
+HTML view.
+"""
 
 import re
 from typing import Final, Protocol
@@ -17,9 +19,9 @@ from focusmem.schemas.observation import ControlInfo
 
 HOST: Final = "lab.test"
 ORIGIN: Final = f"http://{HOST}"
-"""Where the world is said to be when nothing serves it."""
+"""The world's address when no server runs."""
 
-# What Chromium scrolls by on these keys, in a view of this height.
+# Distances that Chromium scrolls on these keys, in a view of this height.
 _PAGE, _LINE, _WHOLE = round(VIEW_HEIGHT * 0.875), 40, 10**9
 _PAGE_KEYS: Final = {"PageDown": _PAGE, "PageUp": -_PAGE}
 _SCROLL_KEYS: Final = {
@@ -33,14 +35,14 @@ _SCROLL_KEYS: Final = {
 
 
 class Pages(Protocol):
-    """A world of scenes. A path that leads nowhere has a scene too, which says so."""
+    """A world of scenes. An unknown path has a scene too, which says so."""
 
     def scene(self, path: str) -> Scene:
         """Equal paths give equal scenes."""
 
 
 class PageSession:
-    """Where one is in the world, how far down the page, and what stands in its fields."""
+    """The state of a visit: the page, the scroll position, and the texts of its fields."""
 
     path: str
     scene: Scene
@@ -49,7 +51,7 @@ class PageSession:
     _focused: Control | None
 
     def __init__(self, pages: Pages, path: str, *, scroll: int = 0, typed: tuple[tuple[str, str], ...] = ()) -> None:
-        """`scroll` and `typed` take up a visit where another one stood."""
+        """`scroll` and `typed` restore the state of another visit."""
         self._pages = pages
         self._go(path)
         fields = {control.name: control for control in self.scene.controls if control.kind == "field"}
@@ -58,11 +60,11 @@ class PageSession:
         self._scroll_to(scroll)
 
     def typed(self) -> tuple[tuple[str, str], ...]:
-        """What stands in the fields, by their names."""
+        """The texts of the fields, by field name."""
         return tuple((field.name, text) for field, text in self._typed.items())
 
     def controls(self) -> tuple[ControlInfo, ...]:
-        """What is in view and can be clicked, from top to bottom."""
+        """The clickable elements in view, from top to bottom."""
         return tuple(info for info, _ in self._visible())
 
     def image(self) -> Image.Image:
@@ -121,7 +123,7 @@ class PageSession:
         return Performed()
 
     def _press_in_field(self, field: Control, key: str) -> None:
-        """Keys as in a browser, but for those that move the caret: here it always stands at the end."""
+        """Keys work as in a browser, except those that move the caret: here it is always at the end."""
         text = self._typed.get(field, "")
         letter = " " if key == "Space" else key.removeprefix("Shift+")
         if key == "Enter":
@@ -146,7 +148,7 @@ class PageSession:
     # State.
 
     def _go(self, path: str) -> None:
-        # As a browser writes it: characters that do not belong into an address are escaped, escapes stay.
+        # Written as a browser does: characters that are not allowed in an address are escaped, existing escapes stay.
         self.path = quote(path, safe="%/?&=+-._~!$'()*,;:@[]")
         self.scene = self._pages.scene(self.path)
         self.scroll = 0
@@ -161,14 +163,14 @@ class PageSession:
         self.scroll = min(max(0, top), self.scene.max_scroll)
 
     def _reveal(self, box: Box) -> None:
-        """As little as it takes for the whole box to be in view."""
+        """Scrolls as little as necessary to show the whole box."""
         if box.top < self.scroll:
             self._scroll_to(box.top)
         elif box.bottom > self.scroll + VIEW_HEIGHT:
             self._scroll_to(box.bottom - VIEW_HEIGHT)
 
     def _visible(self) -> list[tuple[ControlInfo, Control]]:
-        """What is in view and not covered in its middle by something listed later."""
+        """The controls in view whose middle is not covered by a later one."""
         found = []
         for index, control in enumerate(self.scene.controls):
             part = control.box.visible_from(self.scroll)

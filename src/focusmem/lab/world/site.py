@@ -1,7 +1,7 @@
-"""A site from a seed: its entries with their facts, and the hidden conventions an agent cannot know beforehand.
+"""A site made from a seed: its entries with their facts, and hidden conventions that an agent cannot know beforehand.
 
-Every convention has a common form that about half of the sites follow, independently of the others: an agent without
-memory can have a prior, and what was true of another site can mislead.
+Every convention has a common form that about half of the sites follow, independently of other conventions. An agent
+without memory can therefore have a prior, and experience from one site can mislead on another.
 """
 
 import colorsys
@@ -39,7 +39,7 @@ class FamilyRules:
     """What all sites of a family have in common."""
 
     groups: dict[str, tuple[str, ...]]
-    """Facts that always stand together: a convention says where a group is, not where a fact is."""
+    """Facts that always stand together: a convention gives the place of a group, not of a single fact."""
     common_sections: dict[str, str]
     """The common form: the section that holds each group."""
     other_sections: tuple[str, ...]
@@ -47,7 +47,7 @@ class FamilyRules:
     picture_facts: tuple[str, ...]
     """Facts that only the picture shows."""
     picture_labels: tuple[str, ...]
-    """What the link to the picture may be called where the picture is not on the entry's own page."""
+    """Labels of the link to the picture, if the picture is not on the entry's own page."""
 
 
 RULES: dict[Family, FamilyRules] = {
@@ -83,22 +83,24 @@ MENU_LABELS = tuple("Sort Options Display Tools".split())
 EDITION_LABELS = tuple("Expand Unfold Read Open".split())
 NUM_SECTIONS = 6
 NUM_FOUND = 9
-"""Search fills up its list with entries that share a word, so that the right one may be on the second page."""
+"""Search fills its results up to this number with entries that share a word, so the right one may be on the second
+page.
+"""
 NUM_CHOICES = 3
 """Buttons of a dialog, and links of a short edition; one of them is right."""
 
 MIN_CONTRAST = 4.5
-"""Between a site's colours and what they stand on."""
+"""Minimum contrast between a site's colours and their background."""
 
 
 @dataclass(frozen=True)
 class Conventions:
-    """What demonstrations on a site reveal. `None` is the common form where there is one."""
+    """The hidden conventions of a site, which demonstrations show. None is the common form, if it has no value."""
 
     dialog: str | None
     """The button that closes the dialog in front of the site; no dialog at all on common sites."""
     query: QueryForm
-    """What search accepts: the full name on common sites, or its last or first word only."""
+    """The words that search accepts: the full name on common sites, or only its last or first word."""
     section_of: dict[str, str]
     """The section that holds each group of facts."""
     offer: str | None
@@ -123,7 +125,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Look:
-    """What a site looks like; says nothing about its conventions."""
+    """The appearance of a site, which does not depend on its conventions."""
 
     bar: Colour
     accent: Colour
@@ -157,12 +159,14 @@ class Site:
         return [entry for entry in self.entries if entry.category == category]
 
     def query_for(self, entry: Entry) -> str:
-        """What must be typed to find an entry here."""
+        """The words that find an entry on this site."""
         words = entry.name.split()
         return {"full": entry.name, "last": words[-1], "first": words[0]}[self.conventions.query]
 
     def found_by(self, query: str) -> list[Entry]:
-        """What search finds: entries whose required words are exactly those typed, and a few that are like them."""
+        """The search results: entries whose required words equal the query, and some entries that share a word
+        with it.
+        """
         wanted = " ".join(query.lower().split())
         exact = [entry for entry in self.entries if self.query_for(entry).lower() == wanted]
         words = set(wanted.split())
@@ -173,7 +177,7 @@ class Site:
         return next(group for group, facts in self.rules.groups.items() if fact in facts)
 
     def place_of(self, fact: str) -> str | None:
-        """The section that shows a fact; None when the entry's own page does."""
+        """The section that shows a fact; None if the entry's own page shows it."""
         group = self.group_of(fact)
         return self.conventions.offer if group == "offer" else self.conventions.section_of[group]
 
@@ -258,7 +262,7 @@ def _make_look(rng: random.Random) -> Look:
 
 
 def _readable(colour: Colour, ground: Colour) -> Colour:
-    """The colour, darker or lighter until it stands out from the ground: yellows and greens are bright by nature."""
+    """The colour, made darker or lighter until its contrast with the background suffices."""
     amount = -0.06 if _luminance(ground) > 0.4 else 0.06
     while _contrast(colour, ground) < MIN_CONTRAST:
         colour = shade(colour, amount)
@@ -284,14 +288,14 @@ def _hsl(hue: float, saturation: float, lightness: float) -> Colour:
 
 
 def _make_products(rng: random.Random) -> tuple[Entry, ...]:
-    """Five categories of eight; makers are few, so that a maker's name finds several products."""
+    """Five categories of eight products. There are few makers, so that a maker's name finds several products."""
     makers = [invented_name(rng) for _ in range(8)]
     entries: list[Entry] = []
     names: set[str] = set()
     for category in rng.sample(list(CATEGORIES), 5):
         nouns = rng.sample(CATEGORIES[category].split(), 2)
-        materials = rng.sample(MATERIALS, 3)  # few, so that a filtered list still has something to order
-        prices = rng.sample(range(300, 29_900), 8)  # all different, so that the cheapest is one
+        materials = rng.sample(MATERIALS, 3)  # few, so that a filtered list still has several entries to order
+        prices = rng.sample(range(300, 29_900), 8)  # all different, so that there is one cheapest product
         for price in prices:
             name = _new_name(rng, names, makers, lambda: rng.choice(ADJECTIVES), nouns)
             facts = {
@@ -334,7 +338,7 @@ def _make_articles(rng: random.Random) -> tuple[Entry, ...]:
 def _new_name(
     rng: random.Random, taken: set[str], firsts: list[str], middle: Callable[[], str], lasts: list[str]
 ) -> str:
-    """Three words that no other entry of the site is called."""
+    """A name of three words that no other entry of the site has."""
     while (name := f"{rng.choice(firsts)} {middle()} {rng.choice(lasts)}") in taken:
         pass
     taken.add(name)

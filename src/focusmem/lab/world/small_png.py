@@ -1,4 +1,4 @@
-"""PNG files of pages in fewer bytes, with the very same pixels."""
+"""PNG files of pages in fewer bytes, with the same pixels."""
 
 import struct
 import zlib
@@ -10,7 +10,9 @@ _RGB, _UNFILTERED = 2, 0
 
 
 def small_png(image: Image.Image) -> bytes:
-    """Rows as they are: words and flat colours repeat themselves, which filters, as Pillow chooses them, hide."""
+    """Stores rows without filters. Words and flat colours repeat, which compresses well; Pillow's choice of filters
+    would hide the repetition.
+    """
     pixels_HWC = np.asarray(image.convert("RGB"))
     height, width, _ = pixels_HWC.shape
     rows = np.pad(pixels_HWC.reshape(height, -1), ((0, 0), (1, 0)), constant_values=_UNFILTERED)

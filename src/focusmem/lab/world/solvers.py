@@ -1,7 +1,7 @@
 """Agents made of rules: an expert that knows a site's conventions, an explorer that does not.
 
-Expert and explorer go about a task in the same way and differ in what they believe. The explorer believes the common
-form of each convention until it fails, then tries the others, and gives up in time.
+Expert and explorer use the same procedure with different beliefs. The explorer assumes the common form of each
+convention until it fails, then tries the other forms, and gives up before its steps run out.
 """
 
 import random
@@ -21,13 +21,13 @@ GIVE_UP = "unknown"
 
 
 class Beliefs:
-    """What a solver takes a site's conventions to be: for each, what is left to try, most likely first."""
+    """A solver's beliefs about a site's conventions: for each, the forms left to try, the most likely first."""
 
     def __init__(self, choices: dict[str, list[str]]) -> None:
         self._choices = choices
 
     def best(self, convention: str) -> str | None:
-        """None when everything has failed."""
+        """The most likely form that is left; None if all have failed."""
         left = self._choices.get(convention, [])
         return left[0] if left else None
 
@@ -46,7 +46,7 @@ class Beliefs:
 
     @classmethod
     def common(cls, site: Site, rng: random.Random) -> "Beliefs":
-        """The prior: common forms first, then what the pages themselves offer, in an order of chance."""
+        """The prior: common forms first, then the other forms on the pages, in random order."""
 
         def shuffled(labels: Sequence[str]) -> list[str]:
             return rng.sample(list(labels), len(labels))
@@ -68,7 +68,7 @@ class Beliefs:
 
 
 class Knowledge(Beliefs):
-    """Beliefs that are right and stay so, whatever was clicked by mistake."""
+    """Right beliefs. They do not change, even after a click by mistake."""
 
     def rule_out(self, convention: str, choice: str) -> None:
         pass
@@ -76,7 +76,7 @@ class Knowledge(Beliefs):
 
 @dataclass
 class View:
-    """What a solver is shown: where it is and what can be clicked."""
+    """The information that a solver gets: the path and the clickable names."""
 
     path: str
     names: tuple[str, ...]
@@ -90,7 +90,7 @@ class View:
 
 @dataclass
 class Solver:
-    """Works out the next action from the page it is on; remembers only what it has found out."""
+    """Chooses the next action from the current page. It remembers only what it has found out."""
 
     world: World
     task: LabTask
@@ -102,7 +102,7 @@ class Solver:
     _typed: str | None = None
     _found: dict[int, str] = field(default_factory=dict)
     sought: str | None = None
-    """What the last action was on its way to, where that was not in view."""
+    """The element that the last action was searching, if it was not in view."""
 
     @classmethod
     def expert(cls, world: World, task: LabTask) -> "Solver":
@@ -127,10 +127,10 @@ class Solver:
         return action
 
     def slipped(self, path: str, scroll: int) -> None:
-        """Something else was done than was said; this is where it led."""
+        """Tells the solver where it is after another action than its own was performed."""
         self._path, self._scroll, self._typed = path, scroll, None
 
-    # Where am I, and what does it need?
+    # Decisions by page
 
     def _decide(self, view: View) -> AnyAction:
         site = self.site
@@ -163,7 +163,7 @@ class Solver:
                 while menu is not None and menu not in view.names and self._scroll == 0:
                     self.beliefs.rule_out("menu", menu)
                     if self.beliefs.best("menu") == menu:
-                        break  # known, not believed
+                        break  # an expert's belief cannot be ruled out
                     menu = self.beliefs.best("menu")
                 return self._click(menu, view) if menu else self._give_up()
             case ("menu", category) if category == task.category:
@@ -174,7 +174,7 @@ class Solver:
     def _in_entries(self, view: View) -> AnyAction:
         """Visit each entry in turn, then answer."""
         goal = next((index for index in self.task.entries if index not in self._found), None)
-        if goal is None:  # all was seen, but something else was done than to answer
+        if goal is None:  # everything was seen, but a slip replaced the answer
             return self._answer()
         entry = self.site.entries[goal]
         match self._address.parts:
@@ -206,13 +206,13 @@ class Solver:
         return self._click(section, view) if section else self._give_up()
 
     def _on_results(self, entry: Entry, view: View) -> AnyAction | None:
-        """Open the entry where it is found; None when the words were wrong."""
+        """Open the entry if it is among the results; None if the query was wrong."""
         if "Nothing found" in self._scene.text():
             self.beliefs.rule_out("query", self.beliefs.best("query") or "")
             return None
         asked = self._address.query.get("q", "").lower()
         if asked != self._query(entry).lower():
-            return None  # the last entry's results
+            return None  # these are the results for the previous entry
         if entry.name in view.names:
             return make_action("click", description=entry.name)
         if self._scroll < self._scene.max_scroll:
@@ -220,7 +220,7 @@ class Solver:
             return make_action("scroll", direction="down")
         return make_action("click", description="Next page") if "Next page" in view.names else self._give_up()
 
-    # Single moves
+    # Actions
 
     def _search(self, entry: Entry, view: View) -> AnyAction:
         if self.beliefs.best("query") is None:
@@ -234,7 +234,7 @@ class Solver:
         return {"full": entry.name, "last": words[-1], "first": words[0]}.get(self.beliefs.best("query") or "", "")
 
     def _click(self, name: str, view: View) -> AnyAction:
-        """Click something, or scroll to where it is."""
+        """Click an element, or scroll towards it."""
         if name in view.names:
             return make_action("click", description=name)
         self.sought = name
@@ -243,7 +243,7 @@ class Solver:
             return make_action("scroll", direction="up")
         if places and self._scroll < self._scene.max_scroll:
             return make_action("scroll", direction="down")
-        # Not on this page at all: begin again from the start.
+        # The element is not on this page: start again from the home page.
         home = f"{self.site.name} home"
         if not places and name != home:
             return self._click(home, view)
@@ -270,7 +270,7 @@ class Solver:
         change = SCROLL_PIXELS if direction == "down" else -SCROLL_PIXELS
         self._scroll = min(max(0, self._scroll + change), self._scene.max_scroll)
 
-    # What the page shows
+    # The current page
 
     @property
     def site(self) -> Site:
@@ -289,11 +289,11 @@ class Solver:
         return self.task.fact in self.site.rules.picture_facts
 
     def _wrong_edition(self, label: str) -> str | None:
-        """The label, when its page says that there is nothing more."""
+        """The label, if its page says that there is nothing more."""
         return label if "nothing more to show" in self._scene.text() else None
 
     def _shows(self, entry: Entry) -> bool:
-        """Whether the wanted fact can be seen right now."""
+        """Whether the wanted fact is visible in the view."""
         if self._is_picture_task:
             return any(isinstance(item, Shape) and item.is_in_view(self._scroll) for item in self._scene.drawn)
         label = f"{FACT_NAMES[self.task.fact or '']}:".split()[0]

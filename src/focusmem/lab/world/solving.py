@@ -24,15 +24,15 @@ BROWSERS: Final = ("raster", "chromium")
 
 @dataclass(frozen=True)
 class Solved:
-    """What a solver did about a task; the same record whatever drew the pages."""
+    """A solver's result for one task; the record is the same for both views."""
 
     task: LabTask
     actions: tuple[AnyAction, ...]
-    """In the solver's own words: addresses are those of the raster's world."""
+    """The solver's actions; addresses are those of the raster's world."""
     errors: tuple[str, ...]
-    """Of the actions that could not be done."""
+    """Errors of actions that could not be performed."""
     answer: str | None
-    """None when the solver never stopped."""
+    """None if the solver never stopped."""
 
     @property
     def gold(self) -> str:
@@ -56,14 +56,14 @@ class Solved:
 
 
 class Nothing(Solver):
-    """Stops at once with an empty answer: no task may be solved by it."""
+    """Stops at once with an empty answer. No task may count as solved by it."""
 
     def next(self, view: View) -> AnyAction:
         return make_action("stop", answer="")
 
 
 def solve(world: World, tasks: Sequence[LabTask], solver_name: str, seed: int, browser: str) -> list[Solved]:
-    """One task after the other. `seed` decides what the explorer tries first."""
+    """Solves the tasks one after another. `seed` decides what the explorer tries first."""
     _check("solver", solver_name, SOLVERS)
     _check("browser", browser, BROWSERS)
     solvers = [make_solver(world, task, solver_name, seed) for task in tasks]
@@ -83,7 +83,7 @@ def make_solver(world: World, task: LabTask, name: str, seed: int) -> Solver:
 
 
 def summary(solved: Sequence[Solved]) -> dict[str, Any]:
-    """Rates over all tasks, and a row for each; None where there is nothing to count."""
+    """Rates over all tasks, and a row for each task. Rates are None if there are no tasks."""
     num = len(solved)
     return {
         "success_rate": sum(one.is_success for one in solved) / num if num else None,
@@ -110,7 +110,7 @@ def _on_raster(world: World, solver: Solver) -> Solved:
 
 
 async def _in_chromium(world: World, solvers: Sequence[Solver], progress: Progress) -> list[Solved]:
-    # Imported here: the raster needs neither Playwright nor a browser.
+    # Imported here, because the raster needs neither Playwright nor a browser.
     from focusmem.browser.chromium import ChromiumBrowser
 
     with LabServer(world) as server:
@@ -123,7 +123,7 @@ async def _in_chromium(world: World, solvers: Sequence[Solver], progress: Progre
 
 
 async def solve_in(browser: Browser, server_url: str, solver: Solver) -> Solved:
-    """One episode in a browser that sees the world at the server's address."""
+    """One episode in a browser that opens the world at the server's address."""
     origin = server_url.removesuffix("/")
     await browser.open(f"{origin}/{solver.task.site_id}/")
     actions: list[AnyAction] = []

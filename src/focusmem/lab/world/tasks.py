@@ -1,7 +1,8 @@
 """Questions about a site, with their gold answers.
 
-Each kind has wordings of its own for memory training, for the bank and for evaluation: the leakage guard removes
-whatever shares a query's wording, so what helps is another wording or another kind of task on the same site.
+Each kind has separate wordings for memory training, for the bank and for evaluation. The leakage guard removes
+trajectories with the wording of the query, so useful trajectories have another wording or another kind of task on the
+same site.
 """
 
 import random
@@ -30,35 +31,35 @@ KINDS: dict[Family, tuple[str, ...]] = {
     "encyclopedia": ("fact", "emblem", "contrast", "check"),
 }
 COMPARISONS = ("compare", "contrast")
-"""Kinds whose first fact has left the recent window when it is needed."""
+"""Kinds whose first fact has left the recent window at the time of the answer."""
 REQUESTS = {
     **dict.fromkeys(("yesno", "check"), ("Say the value, then yes or no.",)),
     **dict.fromkeys(COMPARISONS, ("Say both values, then the name.",)),
 }
-"""What the answer must hold, where it could be guessed otherwise."""
+"""Required contents of answers that could otherwise be guessed."""
 MAX_STEPS = 15
 NUMBERS: dict[Family, tuple[str, ...]] = {
     "market": ("weight", "length", "warranty", "delivery"),
     "encyclopedia": ("height", "area", "founded", "population"),
 }
-"""Facts that can be weighed against one another."""
+"""Facts whose values can be compared."""
 _WORDINGS = Path(__file__).parent / "wordings"
 
 
 @dataclass(frozen=True)
 class LabTask:
-    """A task, and what only the laboratory knows of it."""
+    """A task, with the information that only the laboratory has."""
 
     task: Task
     kind: str
     use: Use
     entries: tuple[int, ...]
-    """The entries to look at, in order; none where the list itself is the answer."""
+    """The entries to visit, in order; none if the answer is in a list."""
     fact: str | None
     category: str | None = None
     material: str | None = None
     order: str | None = None
-    """How the list must be ordered for its first entry to be the answer."""
+    """The order of the list in which the first entry is the answer."""
 
     @property
     def site_id(self) -> str:
@@ -194,14 +195,14 @@ def _comparison(site: Site, rng: random.Random) -> _Draft:
 
 
 def more_of(fact: str, wants_more: bool) -> str:
-    """How a comparison by this fact asks for more of it, or for less."""
+    """The word with which a comparison by this fact asks for the higher or the lower value."""
     if fact == "founded":
         return "later" if wants_more else "earlier"
     return "larger" if wants_more else "smaller"
 
 
 def wanted_of(pair: Sequence[Entry], fact: str, wants_more: bool) -> Entry:
-    """The one of two entries, with different numbers, that has more of a fact, or less."""
+    """Of two entries with different values of a fact, the one with the higher value, or the lower one."""
     return sorted(pair, key=lambda entry: number_of(entry, fact))[wants_more]
 
 

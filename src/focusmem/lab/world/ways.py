@@ -1,4 +1,6 @@
-"""Which of a site's ways a task needs, and which an episode shows: what makes a trajectory worth finding."""
+"""Which of a site's conventions a task needs, and which an episode shows. A trajectory is useful if it shows what is
+needed.
+"""
 
 from collections.abc import Sequence
 
@@ -12,7 +14,7 @@ _FACT_OF_NAME = {name.lower(): fact for fact, name in FACT_NAMES.items()}
 
 
 def needed_way(world: World, task: LabTask) -> str:
-    """The convention that decides where the answer is: a group of facts, the offer, the picture or the menu."""
+    """The convention that determines where the answer is: a group of facts, the offer, the picture or the menu."""
     site = world.site(task.site_id)
     if task.category is not None:
         return "menu"
@@ -21,13 +23,14 @@ def needed_way(world: World, task: LabTask) -> str:
 
 
 def shown_ways(world: World, steps: Sequence[RolloutStep]) -> set[str]:
-    """The conventions whose form on this site can be told from these steps."""
+    """The conventions whose form on this site can be inferred from these steps."""
     return {way for step in steps for way in _shown_at(world, step)}
 
 
 def followed_ways(world: World, steps: Sequence[RolloutStep], at: int) -> set[str]:
-    """The conventions that the action of a step goes by: told by the action itself, or by a part of an entry that it
-    leads to. An entry itself is opened in the same way on every site."""
+    """The conventions that the action of a step follows, inferred from the action itself or from the part of an entry
+    that it opens. An entry itself is opened in the same way on every site.
+    """
     followed = _told_by_action(world, steps[at])
     led_to = steps[at + 1 : at + 2]
     if led_to and led_to[0].path != steps[at].path:

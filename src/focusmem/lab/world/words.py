@@ -1,4 +1,4 @@
-"""The laboratory's vocabulary: names made of syllables (any number of them), and lists of everyday words."""
+"""The laboratory's vocabulary: an unlimited number of names made of syllables, and lists of everyday words."""
 
 import random
 
@@ -96,7 +96,7 @@ def invented_name(rng: random.Random, num_syllables: int = 2) -> str:
 
 
 def filler_sentence(rng: random.Random, subject: str) -> str:
-    """A sentence that says nothing a task asks for."""
+    """A sentence without any information that a task asks for."""
     return rng.choice(_FILLERS).format(
         subject=subject, one=rng.choice(ADJECTIVES), two=rng.choice(ADJECTIVES), maker=invented_name(rng)
     )

@@ -13,7 +13,7 @@ _NUM_SHOWN = 6
 
 
 class World:
-    """Sites are named by split and number; they come into being when they are first visited."""
+    """Sites are named by split and number, and made when they are first visited."""
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
@@ -32,7 +32,7 @@ class World:
         return make_scene(self.site(address.site_id), address)
 
     def _index(self) -> Scene:
-        """A page for people, with a few sites of each split to begin with."""
+        """A start page for people, with a few sites of each split."""
         page = PageBuilder((250, 248, 242))
         page.skip(10)
         page.text("The focusmem laboratory", Font(18, True), (40, 40, 60))
