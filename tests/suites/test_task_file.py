@@ -101,7 +101,7 @@ def test_a_bad_line_is_named_with_its_file_and_number(tmp_path, line, words):
 
 
 def test_an_id_stands_once(tmp_path):
-    with pytest.raises(RecordError, match=r"mine\.jsonl, line 2: there is a task 'blue-mug' already"):
+    with pytest.raises(RecordError, match=r"mine\.jsonl, line 2: the task id 'blue-mug' is used twice"):
         read(tmp_path, LINE, LINE)
 
 
