@@ -206,7 +206,7 @@ def test_drills_change_the_text_blocks_and_nothing_that_sees(tmp_path):
 
 
 def test_drills_need_a_policy_to_mend():
-    with pytest.raises(ConfigError, match="which one"):
+    with pytest.raises(ConfigError, match="name it with start"):
         small_config(drills=True)
 
 

@@ -1,6 +1,6 @@
-"""What the policy can do, one skill at a time: read a value on the screen, describe a record, answer about it.
+"""Tests single skills of the policy: reading a value on the screen, describing a record, answering about it.
 
-Everything is asked on sites it was not trained on and compared with what the world knows.
+All questions are about sites it was not trained on; the world knows the right answers.
 """
 
 import json
@@ -67,7 +67,7 @@ def examine(policy: Backbone, config: ExaminationConfig) -> dict[str, Any]:
 
 
 class _Judged(NamedTuple):
-    """What is right of one reply."""
+    """The parts of one reply that are right."""
 
     group: int
     """Replies of a group are about the same thing, and tend to be right or wrong together."""
@@ -76,7 +76,7 @@ class _Judged(NamedTuple):
 
 
 def fields_right(question: str, truth: str, reply: str) -> list[bool]:
-    """For each field of the right answer, whether the reply has it; what the reply adds counts as wrong."""
+    """For each field of the right answer, whether the reply has it. Additional fields of the reply count as wrong."""
     if question == "describe":
         wanted, given = _clauses(truth), _clauses(reply)
         right = [clause in given for clause in wanted]
@@ -97,7 +97,7 @@ def _clauses(text: str) -> list[str]:
 
 
 def _value_questions(corpus: Corpus, config: ExaminationConfig) -> list[tuple[Prompt, str, str]]:
-    """The last decision of expert episodes, as the agent is asked: what it must say stands on the page."""
+    """The last decision of expert episodes with the agent's prompt. The answer stands on the page."""
     found: list[tuple[Prompt, str, str]] = []
     for task in iter_tasks(corpus.world, corpus.split, "evaluation", config.seed):
         if len(found) == config.num_values:

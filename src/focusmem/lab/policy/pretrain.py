@@ -1,8 +1,8 @@
-"""Teaches the laboratory's policy to read, act, describe and answer, from nothing, on sites made for that alone.
+"""Teaches the laboratory's policy to read, act, describe and answer, from scratch, on sites made only for this.
 
-Batches are drawn by worker processes while the GPU computes; nothing is stored and no example comes twice. The learning
-rate follows the time spent, because GPU time is scarce. A stopped run resumes from its last save as if it had never
-stopped.
+Batches are drawn by worker processes while the GPU computes; nothing is stored and no example is used twice. The
+learning rate follows the time spent, because GPU time is scarce. A stopped run resumes from its last save as if it had
+never stopped.
 """
 
 import copy
@@ -58,13 +58,13 @@ class PretrainConfig:
     max_tokens: PositiveInt = 65_536
     """Tokens per step, padding included."""
     num_reading_steps: NonNegativeInt = 1500
-    """The first steps, which are mostly about reading pages; then everything is mixed."""
+    """Number of first steps, which mostly teach reading pages. All later steps mix every kind of example."""
     letter_weight: NonNegativeFloat = 1.0
     """Weight of the loss by which the vision tower learns letters."""
     drills: bool = False
-    """Mend a policy: the text blocks alone learn, from single skills and decisions. Small enough for a processor."""
+    """Improve a policy: only the text blocks learn, from single skills and decisions. This is possible on a CPU."""
     is_half: bool | None = None
-    """Whether to compute in bfloat16. None: on a GPU; some processors are far faster with it too."""
+    """Whether to compute in bfloat16; None does so only on a GPU. Some CPUs are far faster with it too."""
     num_workers: NonNegativeInt = 14
     save_every_s: NonNegativeFloat = 120.0
     score_every_s: NonNegativeFloat = 120.0
@@ -78,7 +78,7 @@ class PretrainConfig:
 
     def __post_init__(self) -> None:
         if self.drills and self.start is None:
-            raise ConfigError("PretrainConfig.drills mends a policy that sees already; say which one with start.")
+            raise ConfigError("PretrainConfig.drills improves an existing policy; name it with start.")
 
 
 READING = {"transcription": 0.30, "line": 0.35, "answer": 0.10, "episode": 0.15, "decision": 0.10}
@@ -95,14 +95,14 @@ WEIGHTS = {
 
 
 def shares_of_step(number: int, config: PretrainConfig) -> dict[str, float]:
-    """Which examples a step learns from, by its number alone: kinds, and their shares of the tokens."""
+    """The kinds of examples in a step, with their shares of the tokens. They depend only on the step's number."""
     if config.drills:
         return DRILLS
     return READING if number < config.num_reading_steps else EVERYTHING
 
 
 class LetterHead(nn.Module):
-    """Tells the letters of a visual token from its vector. Used in pretraining only; not part of the policy."""
+    """Predicts the letters of a visual token from its vector. Used only in pretraining; not part of the policy."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class LetterHead(nn.Module):
 
 @dataclass
 class _State:
-    """All that a save holds: resuming equals never having stopped."""
+    """Everything that a save holds, so that a resumed run equals an uninterrupted one."""
 
     policy: Backbone
     head: LetterHead
@@ -148,7 +148,7 @@ class _State:
 
 @dataclass(frozen=True)
 class StepLoss:
-    """Of one batch, for each of `LEARNT`: the sum over its tokens, and their number."""
+    """The losses of one batch: for each kind in `LEARNT`, the sum over its tokens, and their number."""
 
     sums_L: Tensor
     nums_L: Tensor
@@ -189,7 +189,7 @@ def pretrain(config: PretrainConfig, folder: Path) -> Backbone:
             started = time.monotonic()
             losses.append(_step(state, batch, config))
             state.num_tokens += batch.ids_T.numel()
-            if state.num_steps % 20 == 0:  # wait for the GPU now and then, so that time spent is time passed
+            if state.num_steps % 20 == 0:  # wait for the GPU regularly, so that times are true
                 _check_finite(losses, state.num_steps)
             state.num_steps += 1
             state.waited_s += waited_s
@@ -222,7 +222,7 @@ def _check_finite(losses: Sequence[StepLoss], num_steps: int) -> None:
 
 
 def _settings(config: PretrainConfig) -> dict[str, Any]:
-    """All that decides what is learnt, the mix of examples included."""
+    """All settings that decide what is learnt, including the mix of examples."""
     mix = {"drills": DRILLS} if config.drills else {"reading": READING, "everything": EVERYTHING}
     return to_plain(config) | {"mix": mix | {"weights": WEIGHTS}}
 
@@ -357,7 +357,7 @@ _SCORED: tuple[dict[str, float], ...] = (
 
 @torch.no_grad()
 def score(policy: Backbone, world: World, config: PretrainConfig, *, num_batches: int) -> dict[str, tuple[float, int]]:
-    """Share of replies that are right token for token on sites never trained on, by tag, with their number."""
+    """The share of replies with every token right on sites never trained on, and their number, by tag."""
     corpus = Corpus(world, policy.chat, split="v", num_sites=60)
     right: dict[str, list[bool]] = defaultdict(list)
     for mix in _SCORED:
