@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from clocks import PATIENT_S
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.training.metrics import read_metrics
@@ -50,7 +51,9 @@ def run_two(launcher: str, folder: Path, *words: str) -> subprocess.CompletedPro
         "OMP_NUM_THREADS": "1",
     }
     command = [sys.executable, "-m", *LAUNCHERS[launcher], str(TESTS / "training" / "train_script.py"), str(folder)]
-    return subprocess.run([*command, *words], env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        [*command, *words], env=environment, capture_output=True, text=True, timeout=PATIENT_S, check=False
+    )
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", pytest.param("accelerate", marks=pytest.mark.slow)])
