@@ -3,9 +3,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from focusmem.cli.main import app
+from focusmem.errors import ConfigError
 
 
 def focusmem(*words: str) -> subprocess.CompletedProcess[str]:
@@ -30,8 +32,8 @@ main()
 
 
 def test_describe_prints_one_json_document():
-    result = focusmem("model", "describe", "--backbone", "qwen3-vl-8b", "--json")
-    assert result.returncode == 0, result.stderr
+    result = CliRunner().invoke(app, ["model", "describe", "--backbone", "qwen3-vl-8b", "--json"])
+    assert result.exit_code == 0, result.output
     counts = json.loads(result.stdout)["num_parameters"]
     assert counts["lora"] == 174_587_904
     assert counts["compressor"] + counts["readout"] == 244_474_112
@@ -61,9 +63,8 @@ def test_a_mistake_that_shows_while_a_model_answers_ends_as_any_other():
 
 
 def test_budget_that_does_not_exist():
-    result = focusmem("model", "describe", "--tokens", "5")
-    assert result.returncode == 2
-    assert "choose one of 1, 2, 4, 8 or 16" in result.stderr
+    with pytest.raises(ConfigError, match="choose one of 1, 2, 4, 8 or 16"):
+        CliRunner().invoke(app, ["model", "describe", "--tokens", "5"], catch_exceptions=False)
 
 
 def test_bench_writes_its_figures_and_keeps_standard_output_clean(tmp_path):
@@ -84,10 +85,9 @@ def test_bench_writes_its_figures_and_keeps_standard_output_clean(tmp_path):
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout) == json.loads(out.read_text())
     assert "readout 4/4" in result.stderr, "the progress line"
-    assert "cached" in focusmem("bench", "readout", *words).stdout
+    assert "cached" in CliRunner().invoke(app, ["bench", "readout", *words]).stdout
 
 
 def test_a_device_that_is_not_there():
-    result = focusmem("bench", "readout", "--device", "cuda:99", "--width", "64")
-    assert result.returncode == 2
-    assert "no such GPU" in result.stderr
+    with pytest.raises(ConfigError, match="no such GPU"):
+        CliRunner().invoke(app, ["bench", "readout", "--device", "cuda:99", "--width", "64"], catch_exceptions=False)

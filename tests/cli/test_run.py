@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from browser.fixtures import descendants, is_gone
 from browser.sites import Site
+from clocks import PATIENT_S
 from focusmem.cli.main import app
 from focusmem.cli.run import default_folder
 from focusmem.errors import ConfigError, StorageError
@@ -48,7 +49,9 @@ def words(tasks, out, *more):
         "browser.limits.width": 448,
         "browser.limits.height": 288,
         "browser.limits.settle_s": 0,
-        "browser.limits.load_s": 0.5,
+        "browser.limits.load_s": PATIENT_S,
+        "browser.limits.action_s": 2 * PATIENT_S,
+        "browser.limits.step_s": 2 * PATIENT_S,
         "policy.generation.max_new_tokens": 8,
         "memory.num_found": 1,
     }
