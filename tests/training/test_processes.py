@@ -63,7 +63,7 @@ def test_two_processes_equal_one(alone, tmp_path, launcher):
     check_equal(alone, tmp_path)
 
 
-@pytest.mark.parametrize(("item", "is_taught"), [(0, True), (2, True), (3, False)])
+@pytest.mark.parametrize(("item", "is_taught"), [pytest.param(0, True, marks=pytest.mark.slow), (2, True), (3, False)])
 def test_one_process_with_lessons_is_enough(tmp_path, item, is_taught):
     """The first item is the first process's, the third one the second's; the fourth has no lesson."""
     done = run_two("torchrun", tmp_path, "--num-steps", "2", "--lesson-of", str(item))
