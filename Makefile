@@ -1,5 +1,5 @@
 # `make demo` or `make test` is all a fresh clone needs: each builds the virtual environment and installs the packages.
-.PHONY: help setup demo test test-slow test-gpu check format bench clean
+.PHONY: help setup demo test test-busy test-slow test-gpu check format bench clean
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -23,6 +23,9 @@ demo: $(READY)  ## watch memory at work; for example: make demo DEMO="--seed 3"
 
 test: $(READY)  ## the tests CI runs (CPU only)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SIDE_BY_SIDE)
+
+test-busy: $(READY) ## the same tests while other processes keep every processor busy
+	OMP_NUM_THREADS=1 $(BIN)/python scripts/busy.py $(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 test-slow: $(READY) ## all tests that need no GPU; one fetches a tokenizer with npm, where there is npm
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not gpu and not network"

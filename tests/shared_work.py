@@ -15,20 +15,22 @@ from focusmem.worker_processes import worker_processes
 
 def stay(folder, number):
     (folder / str(number)).touch()
-    time.sleep(60)
+    time.sleep(3600)
 
 
-def answer():
+def answer(has_begun):
     """As a model does, in torch."""
     rows = torch.ones(1500, 1500)
     while True:
         rows @ rows
+        has_begun.set()
 
 
 def fail(number):
     if number == 1:
-        threading.Thread(target=answer, daemon=True).start()
-        time.sleep(0.3)
+        has_begun = threading.Event()
+        threading.Thread(target=answer, args=(has_begun,), daemon=True).start()
+        has_begun.wait()
         raise StorageError("The disk is full.")
 
 

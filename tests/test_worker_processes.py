@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from browser.fixtures import descendants, is_gone
+from clocks import PATIENT_S
 from focusmem.worker_processes import worker_processes
 from shared_work import fail
 
@@ -27,7 +28,7 @@ def test_they_end_with_the_one_that_started_them(tmp_path, how):
             os.killpg(process.pid, how)  # as a terminal does
         else:
             process.send_signal(how)
-        told = process.communicate(timeout=20)[1]
+        told = process.communicate(timeout=PATIENT_S)[1]
     assert all(is_gone(pid) for pid in left)
     assert told == ("stopped\n" if how == signal.SIGINT else "")
 

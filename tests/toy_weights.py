@@ -11,12 +11,11 @@ from focusmem.model.compressor import CompressorConfig
 from focusmem.model.config import MemoryConfig
 from focusmem.model.lora import LoraConfig
 from focusmem.model.policy import MemoryPolicy
+from small_lab import SMALL
 
 
 def make_toy_weights(folder: Path) -> None:
-    text = {"num_hidden_layers": 1, "intermediate_size": 64}
-    vision = {"depth": 3, "intermediate_size": 32, "deepstack_visual_indexes": [0, 1]}
-    policy = new_policy(train_tokenizer(World(0), num_episodes=20), text_config=text, vision_config=vision)
+    policy = new_policy(train_tokenizer(World(0), num_episodes=20), **SMALL)
     policy.save(folder / "policy")
     train_embedder(policy, EmbedderTrainingConfig(num_steps=1, num_pairs=2, num_workers=0), folder / "embedder")
     write_expert_bank(folder / "bank", World(0), load_embedder(policy, folder / "embedder"), num_sites=2)

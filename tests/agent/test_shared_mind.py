@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from clocks import PATIENT_S
 from evaluation.minds import make_task
 from factories import make_screenshot
 from focusmem.agent.decision import Decision
@@ -32,15 +33,38 @@ class Echo:
         pass
 
 
-async def converse(shared, name, num=1, pause_s=0.0):
-    """One episode's questions, with something to do between them."""
+async def converse(shared, name, num=1, after=None):
+    """One episode's questions; it first waits for `after` with a page."""
     replies = []
     with shared.attending():
+        if after is not None:
+            await after.wait()
         for _ in range(num):
-            await asyncio.sleep(pause_s)
+            await asyncio.sleep(0)  # the others come in as well
             reply = await shared.ask(Decision(make_task(name), name, SEEN))
             replies.append(reply.text)
     return replies
+
+
+async def a_few_turns():
+    """Of the event loop: what can go on goes on."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+class Held(Echo):
+    """Answers when the test lets it; with `by`, only this question holds it."""
+
+    def __init__(self, by=None):
+        super().__init__(lambda names: self._hold() if by is None or by in names else None)
+        self.is_asked, self.free = threading.Event(), threading.Event()
+
+    def _hold(self):
+        self.is_asked.set()
+        assert self.free.wait(PATIENT_S)
+
+    async def begun(self):
+        assert await asyncio.to_thread(self.is_asked.wait, PATIENT_S)
 
 
 def run(mind, work, **settings):
@@ -63,7 +87,7 @@ def together(*episodes):
 
 def test_questions_that_wait_together_are_answered_together_each_with_its_own():
     mind = Echo()
-    replies = run(mind, together(*({"name": name, "num": 2} for name in "abc")), patience_s=60)
+    replies = run(mind, together(*({"name": name, "num": 2} for name in "abc")), patience_s=PATIENT_S)
     assert replies == [["a", "a"], ["b", "b"], ["c", "c"]]
     assert mind.lots == [["a", "b", "c"]] * 2
     assert len(mind.threads) == 1
@@ -72,42 +96,59 @@ def test_questions_that_wait_together_are_answered_together_each_with_its_own():
 
 def test_no_more_than_allowed_at_once():
     mind = Echo()
-    run(mind, together(*({"name": name} for name in "abcde")), max_together=2, patience_s=60)
+    run(mind, together(*({"name": name} for name in "abcde")), max_together=2, patience_s=PATIENT_S)
     assert [len(lot) for lot in mind.lots] == [2, 2, 1]
 
 
 def test_one_that_has_left_is_not_waited_for():
     mind = Echo()
     start = time.monotonic()
-    run(mind, together({"name": "a", "num": 3}, {"name": "b", "num": 1}), patience_s=60)
+    run(mind, together({"name": "a", "num": 3}, {"name": "b", "num": 1}), patience_s=PATIENT_S)
     assert mind.lots == [["a", "b"], ["a"], ["a"]]
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < PATIENT_S / 2
 
 
 def test_a_slow_page_holds_nobody_up():
+    async def work(shared):
+        others_ended = asyncio.Event()
+        slow = asyncio.create_task(converse(shared, "slow", after=others_ended))
+        await converse(shared, "a", num=3)
+        others_ended.set()
+        await slow
+
     mind = Echo()
-    run(mind, together({"name": "a", "num": 3}, {"name": "slow", "pause_s": 0.5}), patience_s=0.05)
+    run(mind, work, patience_s=0.01)
     assert mind.lots == [["a"], ["a"], ["a"], ["slow"]]
 
 
 def test_whoever_asks_while_the_mind_is_busy_comes_next():
-    mind = Echo(lambda names: time.sleep(0.1))
-    episodes = [{"name": "a"}, {"name": "b", "pause_s": 0.05}, {"name": "c", "pause_s": 0.06}]
-    run(mind, together(*episodes), patience_s=0.0)
+    mind = Held()
+
+    async def work(shared):
+        first = asyncio.create_task(converse(shared, "a"))
+        await mind.begun()
+        others = [asyncio.create_task(converse(shared, name)) for name in "bc"]
+        await a_few_turns()  # both have asked
+        mind.free.set()
+        await asyncio.gather(first, *others)
+
+    run(mind, work, patience_s=0.0)
     assert mind.lots == [["a"], ["b", "c"]]
 
 
 def test_browsers_go_on_while_the_mind_thinks():
-    ticks = []
+    mind = Held()
 
     async def work(shared):
         asking = asyncio.create_task(converse(shared, "a"))
-        while not asking.done():
-            ticks.append(time.monotonic())
-            await asyncio.sleep(0.01)
+        await mind.begun()
+        for _ in range(10):
+            await asyncio.sleep(0.001)
+        assert not asking.done()
+        mind.free.set()
+        return await asking
 
-    run(Echo(lambda names: time.sleep(0.3)), work)
-    assert len(ticks) > 10
+    assert run(mind, work) == ["a"]
 
 
 @pytest.mark.parametrize("error", [WorldError("The server is gone."), RuntimeError("a bug"), StopIteration()])
@@ -137,7 +178,7 @@ def test_an_error_in_place_of_a_reply_reaches_only_the_one_that_asked():
         return await asyncio.gather(converse(shared, "a"), converse(shared, "long"), return_exceptions=True)
 
     mind = Partly()
-    first, second = run(mind, work, patience_s=60)
+    first, second = run(mind, work, patience_s=PATIENT_S)
     assert (mind.lots, first) == ([["a", "long"]], ["a"])
     assert isinstance(second, WorldError)
 
@@ -152,17 +193,16 @@ def test_too_few_replies_are_an_error_and_not_a_wait_for_ever():
 
 
 def test_a_mind_that_hangs_costs_those_who_asked_and_nobody_else():
-    free = threading.Event()
+    mind = Held(by="stuck")
 
     async def work(shared):
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2):
-                await converse(shared, "stuck")
+        stuck = asyncio.create_task(converse(shared, "stuck"))
+        await mind.begun()
+        stuck.cancel()
         return await converse(shared, "next")
 
-    mind = Echo(lambda names: free.wait(20) if "stuck" in names else None)
     assert run(mind, work) == ["next"]
-    free.set()
+    mind.free.set()
     assert len(mind.threads) == 2
 
 
@@ -170,11 +210,13 @@ def test_one_that_gives_up_while_others_wait_takes_nothing_from_them():
     async def work(shared):
         impatient = asyncio.create_task(converse(shared, "impatient"))
         patient = asyncio.create_task(converse(shared, "patient"))
-        await asyncio.sleep(0.1)
+        await mind.begun()
         impatient.cancel()
+        await a_few_turns()  # it has given up
+        mind.free.set()
         return await patient
 
-    mind = Echo(lambda names: time.sleep(0.3))
+    mind = Held()
     assert run(mind, work) == ["patient"]
     assert mind.lots == [["impatient", "patient"]]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from banks import WordEmbedder, ids_of, make_many, make_stored
+from clocks import PATIENT_S
 from focusmem.bank import Bank, RetrievalConfig, store
 from focusmem.bank.vectors import VectorTable
 from focusmem.errors import StorageError
@@ -34,7 +35,7 @@ def process(code: str, path: Path, *words: object) -> subprocess.Popen[str]:
 
 
 def finish(running: subprocess.Popen[str]) -> str:
-    out, err = running.communicate(timeout=120)
+    out, err = running.communicate(timeout=PATIENT_S)
     assert running.returncode == 0, err
     return out
 
@@ -90,7 +91,7 @@ def test_one_adds_while_another_deletes_and_a_third_searches(path, config):
     deleting = """
 import time
 bank, left = Bank.open(path), {f"trajectory-{n}" for n in range(3, 15, 2)}
-end = time.monotonic() + 60
+end = time.monotonic() + 600
 while left and time.monotonic() < end:
     left -= set(bank.delete(sorted(left)).deleted)
 """

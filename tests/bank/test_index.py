@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from focusmem.bank.index import ExactIndex, SketchIndex
 from focusmem.bank.sketches import count_differences, num_words, sketch
 
-FAST = settings(max_examples=40, deadline=None)
+FAST = settings(max_examples=40)
 
 
 def unit_vectors(num, width=96, seed=0):

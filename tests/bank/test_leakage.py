@@ -6,7 +6,7 @@ from factories import make_trajectory
 from focusmem.bank.leakage import LEAKAGE_KEYS, KeyColumns, LeakageGuard, Query, Removal, allowed
 from focusmem.schemas import Annotations, Task
 
-FAST = settings(max_examples=60, deadline=None)
+FAST = settings(max_examples=60)
 
 
 def trajectory(number=0, **changes):

@@ -50,7 +50,7 @@ def told(removed):
     return removed.num_candidates, removed.num_removed, removed.num_by_key, ids
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(stored_trajectories, searches, st.sampled_from([[], ["spoon", "mug"]]))
 def test_a_numpy_bank_finds_what_the_vector_store_finds(records, asked, catalogue):
     embedder = WordEmbedder(width=24)
@@ -75,7 +75,7 @@ def test_a_numpy_bank_finds_what_the_vector_store_finds(records, asked, catalogu
             assert told(roughly.removed) == told(expected.removed)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(stored_trajectories, queries, st.sets(st.sampled_from(OUTCOMES)))
 def test_a_search_for_outcomes_equals_a_bank_of_these_alone(records, query, outcomes):
     embedder = WordEmbedder(width=24)

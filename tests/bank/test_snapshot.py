@@ -24,7 +24,7 @@ def content(snapshot):
     return dict(zip(snapshot.ids_N.tolist(), rows, strict=True))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=8))
 def test_growing_equals_joining_and_leaves_earlier_states_alone(sizes):
     parts = [np.arange(size * 3).reshape(size, 3) + 100 * place for place, size in enumerate(sizes)]

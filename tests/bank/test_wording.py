@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from focusmem.bank.wording import SLOT, Catalogue, fold, plain_template, slot_template
 
-FAST = settings(max_examples=80, deadline=None)
+FAST = settings(max_examples=80)
 
 names = st.from_regex(r"[B-HJ-Z][a-z]{5,9}", fullmatch=True)
 numbers = st.integers(0, 10**9).map(lambda number: f"{number:,}")

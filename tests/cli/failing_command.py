@@ -3,7 +3,6 @@
 import atexit
 import sys
 import threading
-import time
 
 import torch
 
@@ -11,17 +10,19 @@ from focusmem.cli import main
 from focusmem.errors import StorageError
 
 
-def answer() -> None:
+def answer(has_begun: threading.Event) -> None:
     rows = torch.ones(1500, 1500)
     while True:
         rows @ rows
+        has_begun.set()
 
 
 @main.app.command()
 def fail() -> None:
     atexit.register(sys.stdout.write, "closed\n")
-    threading.Thread(target=answer, daemon=True).start()
-    time.sleep(0.3)
+    has_begun = threading.Event()
+    threading.Thread(target=answer, args=(has_begun,), daemon=True).start()
+    has_begun.wait()
     sys.stdout.write("begun\n")
     raise StorageError("The disk is full.")
 

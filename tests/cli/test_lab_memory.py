@@ -11,14 +11,13 @@ from focusmem.errors import ConfigError, StorageError
 from focusmem.lab import shipped
 from focusmem.lab.policy.policy import new_policy, train_tokenizer
 from focusmem.lab.world.world import World
+from small_lab import SMALL
 
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory):
     folder = tmp_path_factory.mktemp("policy") / "policy"
-    text = {"num_hidden_layers": 1, "intermediate_size": 64}
-    vision = {"depth": 3, "intermediate_size": 32, "deepstack_visual_indexes": [0, 1]}
-    new_policy(train_tokenizer(World(0), num_episodes=20), text_config=text, vision_config=vision).save(folder)
+    new_policy(train_tokenizer(World(0), num_episodes=20), **SMALL).save(folder)
     return str(folder)
 
 

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from browser.fixtures import descendants, is_gone
 from browser.sites import Site
+from clocks import PATIENT_S
 from focusmem.cli.main import app
 from focusmem.cli.run import default_folder
 from focusmem.errors import ConfigError, StorageError
@@ -48,12 +49,23 @@ def words(tasks, out, *more):
         "browser.limits.width": 448,
         "browser.limits.height": 288,
         "browser.limits.settle_s": 0,
-        "browser.limits.load_s": 0.5,
+        "browser.limits.load_s": PATIENT_S,
+        "browser.limits.action_s": 2 * PATIENT_S,
+        "browser.limits.step_s": 2 * PATIENT_S,
         "policy.generation.max_new_tokens": 8,
         "memory.num_found": 1,
     }
     settings = [word for name, value in quick.items() for word in ("--set", f"{name}={value}")]
-    return ["run", str(tasks), "--policy", "lab", "--out", str(out), "--json", *settings, *more]
+    return ["run", str(tasks), "--out", str(out), "--json", *settings, *more]
+
+
+def parts(weights, front="none"):
+    """Of toys, except for the whole memory: with this the parts that ship act."""
+    if front == "full":
+        return ["--policy", "lab", "--memory", "full"]
+    own = ["--policy", weights / "policy", "--memory", front]
+    own += [] if front == "none" else ["--embedder", weights / "embedder", "--bank", weights / "bank"]
+    return own + (["--checkpoint", weights / "memory" / front] if front == "action-only" else [])
 
 
 def invoke(*arguments):
@@ -74,8 +86,9 @@ def start(*arguments):
 
 
 @pytest.mark.browser
-def test_a_run_that_was_killed_is_resumed_and_every_front_runs_after_it(tasks, tmp_path):
-    none, process = tmp_path / "none", start(*words(tasks, tmp_path / "none", "--parallel", "1"))
+def test_a_run_that_was_killed_is_resumed_and_every_front_runs_after_it(tasks, toy_weights, tmp_path):
+    none = tmp_path / "none"
+    process = start(*words(tasks, none, "--parallel", "1", *parts(toy_weights)))
     while not list(none.glob("episodes/*/1/episode.json")):
         assert process.poll() is None
         time.sleep(0.01)
@@ -84,9 +97,9 @@ def test_a_run_that_was_killed_is_resumed_and_every_front_runs_after_it(tasks, t
     process.communicate()
     assert all(is_gone(pid) for pid in left), "no browser is left running"
     before = {path: path.read_bytes() for path in none.glob("episodes/*/1/episode.json")}
-    results = [invoke(*words(tasks, none))]
+    results = [invoke(*words(tasks, none, *parts(toy_weights)))]
     assert all(path.read_bytes() == data for path, data in before.items()), "finished episodes stay as they are"
-    results += [invoke(*words(tasks, tmp_path / front, "--memory", front)) for front in FRONTS]
+    results += [invoke(*words(tasks, tmp_path / front, *parts(toy_weights, front))) for front in FRONTS]
     for front, found in zip(("none", *FRONTS), results, strict=True):
         assert (found["memory"], found["num_tasks"], found["num_errors"], found["num_missing"]) == (front, 2, 0, 0)
         assert Path(found["page"]).stat().st_size > 10_000
@@ -102,10 +115,19 @@ def test_a_run_that_was_killed_is_resumed_and_every_front_runs_after_it(tasks, t
 
 
 @pytest.mark.browser
-def test_one_page_needs_an_address_and_an_instruction(tmp_path):
+def test_one_page_needs_an_address_and_an_instruction(toy_weights, tmp_path):
     with Site() as site:
         found = invoke(
-            *words(f"{site.url}/second", tmp_path, "--instruction", "Go home.", "--max-steps", "1", "--no-page")
+            *words(
+                f"{site.url}/second",
+                tmp_path,
+                *parts(toy_weights),
+                "--instruction",
+                "Go home.",
+                "--max-steps",
+                "1",
+                "--no-page",
+            )
         )
     assert (found["num_tasks"], found["success_rate"], found["page"]) == (
         1,

@@ -1,10 +1,12 @@
 """The chat client against a real HTTP server on this machine."""
 
 import base64
+import time
 
 import pytest
 
 from chat_server import ChatServer, completion
+from clocks import PATIENT_S
 from factories import make_screenshot
 from focusmem.clients.base import ChatReply
 from focusmem.clients.openai_chat import ChatConfig, OpenAIChat
@@ -16,7 +18,8 @@ PROMPT = (Turn("system", ("Be brief.",)), Turn("user", ("Here:", PICTURE, "What 
 
 
 def ask(server, *, seed=None, **settings):
-    config = ChatConfig(**{"url": server.url, "model": "eyes", "wait_s": 0.01} | settings)
+    patient = {"url": server.url, "model": "eyes", "wait_s": 0.01, "timeout_s": PATIENT_S}
+    config = ChatConfig(**patient | settings)
     return OpenAIChat(config).ask(PROMPT, seed=seed)
 
 
@@ -121,8 +124,11 @@ def test_a_server_that_trickles_is_given_up_in_time():
 
 
 def test_a_slow_server_is_given_up_in_time():
-    with ChatServer(completion("yes"), delay_s=20) as server, pytest.raises(WorldError, match=r"timeout_s, 0\.2 s"):
-        ask(server, timeout_s=0.2)
+    with ChatServer(completion("yes"), delay_s=PATIENT_S) as server:
+        with pytest.raises(WorldError, match=r"timeout_s, 0\.2 s"):
+            ask(server, timeout_s=0.2)
+        while not server.asked:  # it may be slow to read as well
+            time.sleep(0.01)
     assert len(server.asked) == 1
 
 

@@ -1,6 +1,7 @@
 """A browser of which a test decides what goes wrong."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from factories import make_screenshot
 from focusmem.browser.base import Performed
@@ -10,10 +11,16 @@ from focusmem.schemas.action import AnyAction
 
 
 class FakeBrowser:
-    """Every look shows another page; one that `hangs` at a look never comes back from it."""
+    """Every look shows another page; from one at which it `hangs` it does not return, whatever happens meanwhile."""
 
-    def __init__(self, *, look_s: float = 0.0, hangs_at: int | None = None, dies_at: int | None = None) -> None:
-        self.look_s, self.hangs_at, self.dies_at = look_s, hangs_at, dies_at
+    def __init__(
+        self,
+        *,
+        hangs_at: int | None = None,
+        meanwhile: Callable[[], Awaitable[None]] | None = None,
+        dies_at: int | None = None,
+    ) -> None:
+        self.hangs_at, self.meanwhile, self.dies_at = hangs_at, meanwhile, dies_at
         self.num_looks = 0
         self.performed: list[AnyAction] = []
         self.ended: list[str] = []
@@ -23,8 +30,9 @@ class FakeBrowser:
 
     async def observe(self) -> Observation:
         if self.num_looks == self.hangs_at:
+            if self.meanwhile is not None:
+                await self.meanwhile()
             await asyncio.Event().wait()
-        await asyncio.sleep(self.look_s)
         self.num_looks += 1
         return Observation(make_screenshot(self.num_looks // 2), self.url, "A page", ())
 

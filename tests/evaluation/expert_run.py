@@ -1,12 +1,12 @@
 """The laboratory's expert through the runner, as a process that can be killed:
 
-python expert_run.py FOLDER NUM_TASKS raster|chromium NUM_PARALLEL THINKING_S
+python expert_run.py FOLDER NUM_TASKS raster|chromium NUM_PARALLEL [--stuck]
 """
 
 import json
 import signal
 import sys
-import time
+import threading
 from pathlib import Path
 
 from evaluation.minds import SolverMind
@@ -17,13 +17,15 @@ from focusmem.evaluation.suite_run import RunAbout, SuiteRun
 from focusmem.lab.suite import LabSuite, LabSuiteConfig
 
 
-class ThinkingMind(SolverMind):
-    """Takes its time, so that there is a middle to be killed in, and is wrong about some tasks."""
+class FallibleMind(SolverMind):
+    """Is wrong about some tasks, and may get stuck on one, so that there is a middle to be killed in."""
 
-    thinking_s = 0.0
+    stuck_on = None
+    goes_on = threading.Event()
 
     def ask(self, decisions):
-        time.sleep(self.thinking_s)
+        if self.stuck_on in [decision.task.task_id for decision in decisions]:
+            self.goes_on.wait()
         return super().ask(decisions)
 
     def _next(self, decision):
@@ -32,10 +34,11 @@ class ThinkingMind(SolverMind):
         return text.replace('"answer": "', '"answer": "not ') if is_wrong else text
 
 
-def expert_run(folder, num_tasks, browser, num_parallel, thinking_s=0.0):
+def expert_run(folder, num_tasks, browser, num_parallel, *, is_stuck=False):
+    """With `is_stuck`, it ends the other tasks and never the last one."""
     suite = LabSuite(LabSuiteConfig(num_tasks=num_tasks))
-    mind = ThinkingMind(suite.world)
-    mind.thinking_s = thinking_s
+    mind = FallibleMind(suite.world)
+    mind.stuck_on = suite.tasks[-1].task_id if is_stuck else None
     about = RunAbout(method="expert", source="a test")
     run = SuiteRun(suite, mind, folder, about, runner=RunnerConfig(num_parallel=num_parallel))
     run.run(BrowserChoice(kind=browser))
@@ -43,6 +46,11 @@ def expert_run(folder, num_tasks, browser, num_parallel, thinking_s=0.0):
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background
-    place, num, kind, parallel, seconds = sys.argv[1:]
-    print(json.dumps(expert_run(Path(place), int(num), kind, int(parallel), float(seconds))))
+
+    def stop(*_):
+        FallibleMind.goes_on.set()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, stop)  # ignored where tests run in the background
+    place, num, kind, parallel, *options = sys.argv[1:]
+    print(json.dumps(expert_run(Path(place), int(num), kind, int(parallel), is_stuck=bool(options))))

@@ -5,17 +5,19 @@ lost.
 import asyncio
 import os
 import signal
-import time
 
 import pytest
 
+import clocks
 from browser.fixtures import descendants, is_gone
 from browser.sites import Site
+from clocks import PATIENT_S
 from evaluation.minds import ScriptedMind, make_task, say
 from evaluation.test_runner import begin
 from focusmem.browser.base import BrowserLimits
 from focusmem.browser.chromium import ChromiumBrowser
 from focusmem.browser.chromium_process import ChromiumPool
+from focusmem.browser.clock import Clock
 from focusmem.evaluation.metrics import summarise
 from focusmem.evaluation.run_store import RunStore
 from focusmem.evaluation.runner import Runner, RunnerConfig
@@ -24,7 +26,10 @@ from focusmem.schemas import check_trajectory
 
 pytestmark = pytest.mark.browser
 
-LIMITS = BrowserLimits(width=640, height=480, load_s=0.5, settle_s=0.0, wait_s=0.0, action_s=5.0)
+SIZE = {"width": 640, "height": 480, "settle_s": 0.0, "wait_s": 0.0}
+PATIENT = BrowserLimits(**SIZE, load_s=PATIENT_S, action_s=2 * PATIENT_S, step_s=4 * PATIENT_S, episode_s=9 * PATIENT_S)
+SHORT = BrowserLimits(**SIZE, load_s=0.0, action_s=1.0)
+"""Only for what never ends, so that a slow machine changes nothing."""
 YES, HOME, SECOND = say("stop", answer="yes"), say("goto", url="/"), say("click", description="Second page")
 
 
@@ -35,6 +40,7 @@ class FaultyWorld:
         self.site = site
         self.browsers = {}
         self.pids = {}
+        self.loop = None
 
     def signal(self, number, reply):
         """A line that does something to the Chromium of its episode before it answers."""
@@ -46,26 +52,39 @@ class FaultyWorld:
 
         return line
 
-    def run(self, folder, scripts, *, limits=LIMITS, **settings):
-        """`scripts` holds for each task the path it starts on and the mind's lines."""
+    def hurried(self, line):
+        """A line to an action that never ends; from now on the limits of its episode are short."""
+
+        def shortened(decision):
+            self.browsers[decision.task.task_id]._clock = Clock(SHORT)
+            return line(decision) if callable(line) else line
+
+        return shortened
+
+    def run(self, folder, scripts, *, hurried=(), **settings):
+        """`scripts` holds for each task the path it starts on and the mind's lines. Start pages of the tasks in
+        `hurried` never open."""
         tasks = [make_task(name, self.site.url + path) for name, (path, *_) in scripts.items()]
         mind = ScriptedMind({name: lines for name, (_, *lines) in scripts.items()})
 
         async def whole():
+            self.loop = asyncio.get_running_loop()
             async with ChromiumPool(max_users=1) as pool:
 
                 async def make_browser(task):
+                    limits = SHORT if task.task_id in hurried else PATIENT
                     browser = await ChromiumBrowser.launch(limits, [self.site.host], pool=pool)
                     self.browsers[task.task_id] = browser
                     return browser
 
-                config = RunnerConfig(**{"num_parallel": 5, "num_retries": 0} | settings)
+                patient = {"episode_s": 3 * PATIENT_S}
+                config = RunnerConfig(**{"num_parallel": 5, "num_retries": 0} | patient | settings)
                 runner = Runner(config, store, mind, make_browser, ExactAnswer(), method="none", source="a test")
                 await runner.run([(task, 1) for task in tasks])
 
         store = RunStore(folder)
         begin(store, tasks)
-        asyncio.run(whole())
+        clocks.run(whole())
         store.end()
         return store.folder, {one.episode.task.task_id: one for one in store.folder.episodes()}
 
@@ -79,12 +98,12 @@ def run(tmp_path_factory):
         scripts = {
             "healthy-1": ("/", SECOND, YES),
             "killed": ("/", SECOND, world.signal(signal.SIGKILL, HOME), YES),
-            "stopped": ("/", world.signal(signal.SIGSTOP, SECOND), YES),
+            "stopped": ("/", world.hurried(world.signal(signal.SIGSTOP, SECOND)), YES),
             "never": ("/never", YES),
-            "never-link": ("/", say("click", description="Never"), YES),
+            "never-link": ("/", world.hurried(say("click", description="Never")), YES),
             "alerts": ("/alerts", YES),
-            "alerts-later": ("/", say("goto", url="/alerts"), YES),
-            "busy": ("/busy", say("click", description="Think hard"), YES),
+            "alerts-later": ("/", world.hurried(say("goto", url="/alerts")), YES),
+            "busy": ("/busy", world.hurried(say("click", description="Think hard")), YES),
             "strays": ("/", say("goto", url="/redirect?http://elsewhere.test/"), YES),
             "strays-at-once": ("/redirect?http://elsewhere.test/", YES),
             "tall": ("/tall", *[say("scroll", direction="down")] * 3, say("press_key", key="End"),
@@ -95,7 +114,8 @@ def run(tmp_path_factory):
             "healthy-2": ("/", SECOND, HOME, YES),
             "healthy-3": ("/", SECOND, say("stop", answer="no")),
         }  # fmt: skip
-        folder, episodes = world.run(tmp_path_factory.mktemp("runs") / "faults", scripts)
+        place = tmp_path_factory.mktemp("runs") / "faults"
+        folder, episodes = world.run(place, scripts, hurried=("never", "alerts"))
     return folder, episodes, descendants() - before
 
 
@@ -186,16 +206,23 @@ def test_no_process_outlives_the_run(run):
 
 
 def test_an_episode_over_its_limit_is_ended_with_its_chromium(tmp_path):
-    """Chromium does not obey, and the browser's own limits would let it go on for much longer."""
+    """Chromium does not obey, and the browser's own limits would let it go on."""
     with Site() as site:
         world = FaultyWorld(site)
-        scripts = {"hung": ("/", world.signal(signal.SIGSTOP, SECOND)), "next": ("/", SECOND, YES)}
-        patient = BrowserLimits(width=640, height=480, load_s=0.5, settle_s=0.0, wait_s=0.0, action_s=300, step_s=300)
-        start = time.monotonic()
-        _, episodes = world.run(tmp_path / "run", scripts, limits=patient, num_parallel=1, episode_s=5)
-        assert time.monotonic() - start < 30
+
+        async def time_passes_in_the_click():
+            while world.browsers["hung"]._limit is None:
+                await asyncio.sleep(0.001)
+            world.loop.put_forward(PATIENT_S)
+
+        def hang(decision):
+            asyncio.run_coroutine_threadsafe(time_passes_in_the_click(), world.loop)
+            return world.signal(signal.SIGSTOP, SECOND)(decision)
+
+        scripts = {"hung": ("/", hang), "next": ("/", SECOND, YES)}
+        _, episodes = world.run(tmp_path / "run", scripts, num_parallel=1, episode_s=PATIENT_S)
     assert episodes["hung"].outcome == "error"
-    assert "longer than its limit of 5 s" in episodes["hung"].episode.error
+    assert f"longer than its limit of {PATIENT_S:g} s" in episodes["hung"].episode.error
     assert len(episodes["hung"].episode.notes) == 1
     assert is_gone(world.pids["hung"])
     assert episodes["next"].outcome == "success"

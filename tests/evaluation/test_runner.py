@@ -4,6 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+import clocks
+from clocks import PATIENT_S, put_forward
 from evaluation.browsers import FakeBrowser
 from evaluation.minds import ScriptedMind, make_task, say
 from focusmem.errors import ConfigError, StorageError, WorldError
@@ -37,7 +39,8 @@ def run(folder, lines, *, browsers=None, mind=None, judge=ExactAnswer(), num_att
         used[task.task_id] = (browsers or {}).get(task.task_id, FakeBrowser)()
         return used[task.task_id]
 
-    config = RunnerConfig(**{"num_parallel": 3, "num_retries": 0} | settings)
+    patient = {"patience_s": PATIENT_S, "episode_s": PATIENT_S}
+    config = RunnerConfig(**{"num_parallel": 3, "num_retries": 0} | patient | settings)
     store, tasks = RunStore(folder), [make_task(name) for name in lines]
     store.begin(make_run(), Manifest.of("tests", tasks, {}, num_attempts=num_attempts), Environment())
     attempts = [(task, number) for number in range(1, num_attempts + 1) for task in tasks]
@@ -52,7 +55,7 @@ def run(folder, lines, *, browsers=None, mind=None, judge=ExactAnswer(), num_att
         watcher=watcher,
     )
     try:
-        asyncio.run(runner.run(attempts))
+        clocks.run(runner.run(attempts))
     finally:
         store.let_go()
     return {one.episode.task.task_id: one for one in store.folder.episodes()}, used
@@ -140,31 +143,50 @@ def test_without_a_judge_only_silence_is_a_failure(tmp_path):
 
 
 def test_a_browser_that_hangs_is_ended_with_its_episode_and_the_others_go_on(tmp_path):
-    browsers = {"hung": lambda: FakeBrowser(hangs_at=2)}
+    ended = []
+
+    class Ended(Watcher):
+        def ended(self, episode, verdict):
+            ended.append(episode.task.task_id)
+
+    async def the_others_end():
+        while len(ended) < 2:
+            await asyncio.sleep(0.001)
+        put_forward(PATIENT_S)
+
+    browsers = {"hung": lambda: FakeBrowser(hangs_at=2, meanwhile=the_others_end)}
     lines = {"hung": [WAIT], "won": [WAIT, RIGHT], "also": [RIGHT]}
-    episodes, used = run(tmp_path, lines, browsers=browsers, episode_s=0.5, patience_s=0.01)
+    episodes, used = run(tmp_path, lines, browsers=browsers, watcher=Ended(), patience_s=0.0)
     assert episodes["hung"].outcome == "error"
-    assert "longer than its limit of 0.5 s" in episodes["hung"].episode.error
+    assert f"longer than its limit of {PATIENT_S:g} s" in episodes["hung"].episode.error
     assert len(episodes["hung"].episode.notes) == 2, "what was done before is kept"
     assert used["hung"].ended == ["abandoned"]
     assert [episodes[name].outcome for name in ("won", "also")] == ["success", "success"]
 
 
 def test_a_closing_look_that_hangs_does_not_undo_a_finished_episode(tmp_path):
-    browsers = {"one": lambda: FakeBrowser(hangs_at=1)}
-    episodes, used = run(tmp_path, {"one": [RIGHT]}, browsers=browsers, episode_s=0.5)
+    async def time_passes():
+        put_forward(PATIENT_S)
+
+    browsers = {"one": lambda: FakeBrowser(hangs_at=1, meanwhile=time_passes)}
+    episodes, used = run(tmp_path, {"one": [RIGHT]}, browsers=browsers)
     assert (episodes["one"].outcome, used["one"].ended) == ("success", ["abandoned"])
 
 
 def test_a_mind_that_hangs_costs_the_episodes_it_was_asked_about(tmp_path):
-    free = threading.Event()
+    free, loops = threading.Event(), []
+
+    class Loops(Watcher):
+        def began(self, episode):
+            loops.append(asyncio.get_running_loop())
 
     def hang(decision):
-        free.wait(20)
+        loops[0].put_forward(PATIENT_S)
+        free.wait(PATIENT_S)
         return RIGHT
 
     lines = {"hung": [hang], "later": [RIGHT]}
-    episodes, used = run(tmp_path, lines, episode_s=0.4, num_parallel=1)
+    episodes, used = run(tmp_path, lines, num_parallel=1, watcher=Loops())
     free.set()
     assert (episodes["hung"].outcome, episodes["later"].outcome) == ("error", "success")
     assert used["hung"].ended == ["abandoned"]

@@ -1,6 +1,7 @@
 """What ships is what the code expects, and can do what it was trained for."""
 
 import json
+import shutil
 
 import pytest
 
@@ -13,6 +14,7 @@ from focusmem.lab.shipped import SHIPPED, Weights
 from focusmem.lab.world.rollout import screenshot_of, sensible_rollout
 from focusmem.lab.world.tasks import make_task
 from focusmem.lab.world.world import World
+from focusmem.model.checksums import write_checksums
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +57,12 @@ def test_it_is_as_large_as_its_card_says_and_in_shards_that_travel(policy):
     assert sum(path.stat().st_size for path in shards) <= 40e6
     assert policy.identity().weights == json.loads((Weights().embedder / "card.json").read_text())["policy"]["weights"]
     assert all(parameter.isfinite().all() for parameter in policy.model.parameters())
+
+
+def test_the_digests_that_ship_are_those_of_its_files(tmp_path):
+    shutil.copytree(Weights().policy, tmp_path, dirs_exist_ok=True)
+    write_checksums(tmp_path)
+    assert (tmp_path / "SHA256SUMS").read_text() == (Weights().policy / "SHA256SUMS").read_text()
 
 
 def test_no_card_tells_of_folders_elsewhere():

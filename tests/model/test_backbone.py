@@ -1,6 +1,7 @@
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers.utils.logging import is_progress_bar_enabled, set_tqdm_hook
 
 from factories import make_screenshot
 from focusmem.errors import BackboneError, ConfigError
@@ -192,11 +193,29 @@ def test_a_checkpoint_with_holes_is_refused(backbone, tmp_path):
     tensors = load_file(path)
     del tensors["model.language_model.layers.1.mlp.up_proj.weight"]
     save_file(tensors, path, metadata={"format": "pt"})
+    (tmp_path / "SHA256SUMS").unlink()
     with pytest.raises(BackboneError, match=r"incomplete: 1 weights.*layers\.1\.mlp\.up_proj"):
         Backbone.load(tmp_path)
     path.write_bytes(path.read_bytes()[:5000])
     with pytest.raises(BackboneError, match="Could not load the backbone"):
         Backbone.load(tmp_path)
+
+
+def test_loading_and_saving_show_no_bars_and_leave_those_of_others_alone(backbone, tmp_path, capfd):
+    def bar(factory, words, options):
+        return factory(*words, **options)
+
+    set_tqdm_hook(bar)
+    try:
+        backbone.save(tmp_path)
+        Backbone.load(tmp_path)
+        with pytest.raises(BackboneError):
+            Backbone.load(tmp_path / "..")
+    finally:
+        hook = set_tqdm_hook(None)
+    assert hook is bar
+    assert is_progress_bar_enabled()
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_folder_without_a_config_is_no_outline(tmp_path, monkeypatch):

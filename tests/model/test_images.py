@@ -25,7 +25,7 @@ def noise(width: int, height: int, mode: str = "RGB") -> Image.Image:
     return Image.fromarray(pixels).convert(mode)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(width=st.integers(8, 400), height=st.integers(8, 400), mode=st.sampled_from(["RGB", "L", "RGBA", "P"]))
 def test_equals_the_librarys_slow_processor(width, height, mode):
     config = ImageConfig(min_pixels=64 * 64, max_pixels=256 * 256)

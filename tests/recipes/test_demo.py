@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from browser.fixtures import descendants, is_gone
+from clocks import PATIENT_S
 from evaluation.minds import make_task
 from focusmem.agent.live_episode import LiveEpisode
 from focusmem.cli.live_view import LiveView
@@ -244,6 +245,6 @@ def test_stopped_by_ctrl_c_it_leaves_nothing_running(toy_weights, tmp_path):
         time.sleep(0.02)
     left = descendants(process.pid)
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=30)[1].endswith("focusmem: stopped\n")
+    assert process.communicate(timeout=PATIENT_S)[1].endswith("focusmem: stopped\n")
     assert process.returncode == 130
     assert all(is_gone(pid) for pid in left)

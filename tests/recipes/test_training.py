@@ -28,9 +28,14 @@ def policy():
     return Backbone.toy(num_layers=2)
 
 
-@pytest.fixture
-def data(tmp_path):
-    return make_data(tmp_path)
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return make_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def prepared(policy, data, tmp_path_factory):
+    return prepare(policy, WordEmbedder, data, tmp_path_factory.mktemp("prepared"), has_lessons=False)
 
 
 def small(name, data, loop):
@@ -88,8 +93,7 @@ def test_both_stages_and_the_threshold_leave_a_memory_that_acts(policy, data, tm
     assert all(one.trust is not None for one in prefix.items)
 
 
-def test_the_same_seed_trains_the_same_memory(policy, data, tmp_path):
-    prepared = prepare(policy, WordEmbedder, data, tmp_path / "prepared", has_lessons=False)
+def test_the_same_seed_trains_the_same_memory(policy, data, prepared, tmp_path):
     shas = []
     for run, seed in (("a", 0), ("b", 0), ("c", 1)):
         training = small("action-only", data, LoopConfig(learning_rate=1e-3, num_steps=1, seed=seed))
@@ -100,8 +104,7 @@ def test_the_same_seed_trains_the_same_memory(policy, data, tmp_path):
     assert shas[0] != shas[2]
 
 
-def test_a_training_is_repeated_from_its_run_file_alone(policy, data, tmp_path):
-    prepared = prepare(policy, WordEmbedder, data, tmp_path / "prepared", has_lessons=False)
+def test_a_training_is_repeated_from_its_run_file_alone(policy, data, prepared, tmp_path):
     training = small("action-only", data, LoopConfig(learning_rate=1e-3, num_steps=1))
     first = train_on_trajectories(policy, training, prepared, tmp_path / "a")
     path = tmp_path / "a" / "run.json"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from clocks import PATIENT_S
 from factories import make_screenshot, make_trajectory
 from focusmem.evaluation.metrics import figures
 from focusmem.reports import write_page
@@ -14,8 +15,6 @@ from stored_runs import make_finished, make_notes, make_offer, make_task, with_a
 pytestmark = pytest.mark.browser
 
 HOSTILE = "</script><img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>"
-WAIT_S = 30.0
-"""Far more than any wait needs: only a page that never gets there takes so long."""
 
 
 class Reader:
@@ -23,6 +22,7 @@ class Reader:
 
     def __init__(self, chromium, page, context) -> None:
         self._chromium, self._page, self._context = chromium, page, context
+        page.set_default_timeout(1000 * PATIENT_S)
         self.complaints: list[str] = []
         self.requests: list[str] = []
         self.refused: list[str] = []
@@ -39,17 +39,17 @@ class Reader:
             self._chromium.run(self._page.keyboard.press(key))
 
     def click(self, selector: str) -> None:
-        self._chromium.run(self._page.click(selector, timeout=3000))
+        self._chromium.run(self._page.click(selector))
 
     def type(self, selector: str, text: str) -> None:
-        self._chromium.run(self._page.fill(selector, text, timeout=3000))
+        self._chromium.run(self._page.fill(selector, text))
 
     def see(self, script: str):
         return self._chromium.run(self._page.evaluate(script))
 
     def wait(self, script: str) -> None:
         """Until it is so. Playwright's own way compiles text in the page, which the page's policy forbids."""
-        until = time.monotonic() + WAIT_S
+        until = time.monotonic() + PATIENT_S
         while not self.see(script):
             assert time.monotonic() < until, script
             time.sleep(0.02)

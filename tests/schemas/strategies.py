@@ -18,7 +18,7 @@ from focusmem.schemas import (
     make_action,
 )
 
-FAST = settings(max_examples=60, deadline=None)
+FAST = settings(max_examples=60)
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 words = texts.filter(lambda text: text.strip() != "")

@@ -14,6 +14,7 @@ from factories import make_screenshot
 from focusmem.errors import RecordError
 from focusmem.files import sha256_hex
 from focusmem.schemas import Screenshot, ScreenshotRef
+from focusmem.schemas.screenshot import MAX_PNG_PARTS
 from schemas.strategies import FAST
 
 HEADER = b"\x89PNG\r\n\x1a\n"
@@ -159,6 +160,17 @@ REFUSED = {
 def test_what_is_no_screenshot_is_refused(data, message):
     with pytest.raises(RecordError, match=message):
         Screenshot.from_png(data)
+
+
+def test_no_more_parts_are_looked_at_than_allowed():
+    """Beyond the limit every byte is noise, of which nothing is said."""
+    empty = chunk(b"teXt", b"")
+    most = [ROWS, *[empty] * (MAX_PNG_PARTS - 3)]  # the header and the end count too
+    assert Screenshot.from_png(png(8, 8, *most)).width == 8
+    with pytest.raises(RecordError, match=f"too many parts .*at most {MAX_PNG_PARTS}"):
+        Screenshot.from_png(png(8, 8, *most, empty))
+    with pytest.raises(RecordError, match="too many parts"):
+        Screenshot.from_png(png(8, 8, *most, empty, empty, b"noise" * 100))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from browser.sites import Site
+from clocks import PATIENT_S
 from focusmem.browser.base import BrowserLimits
 from focusmem.browser.opening import BrowserChoice
 from focusmem.errors import ConfigError, RecordError, StorageError
@@ -163,7 +164,8 @@ def test_pages_of_ones_own_are_not_drawn_by_the_raster(tmp_path):
 
 @pytest.mark.browser
 def test_a_task_is_opened_with_the_suites_view_and_no_other_host():
-    limits = BrowserLimits(width=400, height=300, load_s=1.0, settle_s=0.0, wait_s=0.0)
+    patient = {"load_s": PATIENT_S, "action_s": 2 * PATIENT_S, "step_s": 2 * PATIENT_S}
+    limits = BrowserLimits(width=400, height=300, settle_s=0.0, wait_s=0.0, **patient)
 
     async def work(suite):
         async with AsyncExitStack() as stack:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from clocks import PATIENT_S
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.training.metrics import read_metrics
@@ -50,7 +51,9 @@ def run_two(launcher: str, folder: Path, *words: str) -> subprocess.CompletedPro
         "OMP_NUM_THREADS": "1",
     }
     command = [sys.executable, "-m", *LAUNCHERS[launcher], str(TESTS / "training" / "train_script.py"), str(folder)]
-    return subprocess.run([*command, *words], env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        [*command, *words], env=environment, capture_output=True, text=True, timeout=PATIENT_S, check=False
+    )
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", pytest.param("accelerate", marks=pytest.mark.slow)])
@@ -60,7 +63,7 @@ def test_two_processes_equal_one(alone, tmp_path, launcher):
     check_equal(alone, tmp_path)
 
 
-@pytest.mark.parametrize(("item", "is_taught"), [(0, True), (2, True), (3, False)])
+@pytest.mark.parametrize(("item", "is_taught"), [pytest.param(0, True, marks=pytest.mark.slow), (2, True), (3, False)])
 def test_one_process_with_lessons_is_enough(tmp_path, item, is_taught):
     """The first item is the first process's, the third one the second's; the fourth has no lesson."""
     done = run_two("torchrun", tmp_path, "--num-steps", "2", "--lesson-of", str(item))

@@ -9,8 +9,8 @@ import copy
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
@@ -25,9 +25,11 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer, DynamicCache, PreTrainedTokenizerFast, Qwen3VLConfig
 from transformers import Qwen3VLForConditionalGeneration as Qwen3VL
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers.utils.logging import set_tqdm_hook
 
 from focusmem.errors import BackboneError, ConfigError
 from focusmem.model.chat import SPECIAL_TOKENS, ChatTokenizer
+from focusmem.model.checksums import check_checksums, write_checksums
 from focusmem.model.images import ImageConfig, cut_patches, fitted_pixels
 from focusmem.model.inputs import Batch, PackedRows, Row, TokenRow, on_device, stack_rows
 from focusmem.model.lora import AttachedLora, LoraConfig, LoraSwitch, attach_lora
@@ -113,6 +115,7 @@ class Backbone(nn.Module):
         """A checkpoint by local folder, hub id or short name such as `qwen3-vl-8b`.
 
         Without `needs_head` it may lack the output head, as checkpoints of embedders do; it then scores no tokens.
+        A folder with SHA256SUMS, as `save` leaves it, is compared with them first.
         """
         place = HUB_IDS.get(str(source), str(source))
         if not Path(place).is_dir() and not _HUB_ID.fullmatch(place):
@@ -120,11 +123,13 @@ class Backbone(nn.Module):
                 f"Unknown backbone '{source}': it is not a folder, not a hub id like owner/name, and not one of "
                 f"{', '.join(HUB_IDS)}."
             )
+        check_checksums(Path(place))
         try:
             _check_kind(place, revision)
-            model, report = Qwen3VL.from_pretrained(
-                place, dtype=dtype, revision=revision, attn_implementation="sdpa", output_loading_info=True
-            )
+            with _without_bars():
+                model, report = Qwen3VL.from_pretrained(
+                    place, dtype=dtype, revision=revision, attn_implementation="sdpa", output_loading_info=True
+                )
             tokenizer = AutoTokenizer.from_pretrained(place, revision=revision)
             images = _image_config(Qwen2VLImageProcessorPil.from_pretrained(place, revision=revision))
             if needs_head:
@@ -177,8 +182,11 @@ class Backbone(nn.Module):
         return cls(model, byte_tokenizer(), ImageConfig(), name=name)
 
     def save(self, folder: Path, *, max_shard_size: str = "5GB") -> None:
-        """Write the checkpoint in the library's own layout, so that `load` and other tools can read it."""
-        self.model.save_pretrained(folder, max_shard_size=max_shard_size)
+        """Write the checkpoint in the library's own layout, so that `load` and other tools can read it, and the
+        digests of its files.
+        """
+        with _without_bars():
+            self.model.save_pretrained(folder, max_shard_size=max_shard_size)
         plain = copy.deepcopy(self.chat.tokenizer)
         plain.encode_special_tokens = False
         PreTrainedTokenizerFast(
@@ -193,6 +201,7 @@ class Backbone(nn.Module):
             image_mean=list(images.mean),
             image_std=list(images.std),
         ).save_pretrained(folder)
+        write_checksums(Path(folder))
 
     # Properties
 
@@ -467,6 +476,18 @@ class _SwitchesAsNow:
 
     def __exit__(self, *error: object) -> None:
         self._entered.close()
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Switches off the library's progress bars for this call alone, by its hook: its own switch would be off for
+    everybody afterwards, and for downloads too.
+    """
+    before = set_tqdm_hook(lambda bar, words, options: bar(*words, **{**options, "disable": True}))
+    try:
+        yield
+    finally:
+        set_tqdm_hook(before)
 
 
 def _check_kind(place: str, revision: str | None) -> None:

@@ -1,3 +1,4 @@
+import json
 import shutil
 from itertools import islice
 
@@ -9,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from focusmem.bank import Query
 from focusmem.bank.embedder import QwenEmbedder
 from focusmem.errors import CheckpointError, TrainingError, UserError
+from focusmem.files import sha256_hex
 from focusmem.lab.memory.embedder import (
     READING,
     DrawnRows,
@@ -40,6 +42,22 @@ def small(**changes) -> EmbedderTrainingConfig:
     return EmbedderTrainingConfig(**{"num_steps": 2, "num_pairs": 3, "rank": 2, "num_workers": 0} | changes)
 
 
+@pytest.fixture(scope="module")
+def toy():
+    return Backbone.toy()
+
+
+@pytest.fixture(scope="module")
+def trained(toy, tmp_path_factory):
+    return train_embedder(toy, small(num_steps=1, learning_rate=0.05), tmp_path_factory.mktemp("trained") / "embedder")
+
+
+@pytest.fixture
+def folder(trained, tmp_path):
+    """A copy to be damaged."""
+    return shutil.copytree(trained, tmp_path / "embedder")
+
+
 def test_an_expert_shows_what_its_own_task_needs(world):
     for task in islice(iter_tasks(world, "v", "memory", 0), 80):
         rollout = roll_out(world, task, Solver.expert(world, task))
@@ -67,28 +85,25 @@ def test_a_step_of_training_moves_the_update_and_nothing_else(world, tmp_path):
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, rtol=1e-5)
 
 
-def test_the_update_added_to_the_weights_equals_the_update_beside_them(world, tmp_path):
+def test_the_update_added_to_the_weights_equals_the_update_beside_them(world, trained):
     policy = Backbone.toy()
-    folder = train_embedder(policy, small(learning_rate=0.05), tmp_path / "embedder")
     batch = Pairs(world, QwenEmbedder(policy, READING), small())[0]
-    merged = load_embedder(policy, folder).backbone
+    merged = load_embedder(policy, trained).backbone
     plain = pair_loss(policy, batch, 0.05).item()
     attached = policy.add_lora(LoraConfig(rank=2, alpha=4.0, dropout=0.0))
-    attached.updates.load_state_dict(load_file(folder / "embedder.safetensors"))
+    attached.updates.load_state_dict(load_file(trained / "embedder.safetensors"))
     with attached.switch.turned(True):
         beside = pair_loss(policy, batch, 0.05).item()
     assert beside != pytest.approx(plain, rel=0.01)
     assert pair_loss(merged, batch, 0.05).item() == pytest.approx(beside, rel=1e-3)
 
 
-def test_another_policys_embedder_is_refused(tmp_path):
-    folder = train_embedder(Backbone.toy(), small(num_steps=1), tmp_path / "embedder")
+def test_another_policys_embedder_is_refused(trained):
     with pytest.raises(CheckpointError, match="another policy"):
-        load_embedder(Backbone.toy(seed=1), folder)
+        load_embedder(Backbone.toy(seed=1), trained)
 
 
-def test_a_loss_that_is_no_number_stops_before_anything_moves(tmp_path, monkeypatch):
-    folder = train_embedder(Backbone.toy(), small(num_steps=1), tmp_path / "embedder")
+def test_a_loss_that_is_no_number_stops_before_anything_moves(folder, monkeypatch):
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     monkeypatch.setattr(torch.optim.AdamW, "step", lambda *_: pytest.fail("the optimizer moved"))
     spoilt = "focusmem.lab.memory.embedder.pair_loss"
@@ -101,17 +116,14 @@ def test_a_loss_that_is_no_number_stops_before_anything_moves(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("card", ["{}", "[]", "7", '{"policy": null}', '{"policy": {"weights": 5}}', "{"])
-def test_a_card_that_says_nothing_is_refused(tmp_path, card):
-    folder = train_embedder(Backbone.toy(), small(num_steps=1), tmp_path / "embedder")
+def test_a_card_that_says_nothing_is_refused(toy, folder, card):
     (folder / "card.json").write_text(card)
     with pytest.raises(UserError, match=r"embedder in .*(card|another policy|Could not read)"):
-        load_embedder(Backbone.toy(), folder)
+        load_embedder(toy, folder)
 
 
-def test_foreign_tensors_are_refused(tmp_path):
-    policy = Backbone.toy()
-    good = train_embedder(policy, small(num_steps=1), tmp_path / "embedder")
-    state = load_file(good / "embedder.safetensors")
+def test_foreign_tensors_are_refused(toy, trained, tmp_path):
+    state = load_file(trained / "embedder.safetensors")
     first = next(iter(state))
     cases = {
         "name": {**state, "foreign": torch.ones(3)},
@@ -121,10 +133,21 @@ def test_foreign_tensors_are_refused(tmp_path):
         "number": {**state, first: torch.full_like(state[first], torch.nan)},
     }
     for case, tensors in cases.items():
-        folder = shutil.copytree(good, tmp_path / case)
+        folder = shutil.copytree(trained, tmp_path / case)
         save_file(tensors, folder / "embedder.safetensors")
+        card = json.loads((folder / "card.json").read_text())
+        card["weights_sha256"] = sha256_hex((folder / "embedder.safetensors").read_bytes())
+        (folder / "card.json").write_text(json.dumps(card))
         with pytest.raises(CheckpointError, match="does not fit"):
-            load_embedder(policy, folder)
+            load_embedder(toy, folder)
+
+
+def test_a_flipped_bit_is_noticed(toy, folder):
+    data = bytearray((folder / "embedder.safetensors").read_bytes())
+    data[-5] ^= 1
+    (folder / "embedder.safetensors").write_bytes(data)
+    with pytest.raises(CheckpointError, match=r"embedder\.safetensors is damaged.*Copy it again"):
+        load_embedder(toy, folder)
 
 
 def test_a_batch_brings_every_picture_it_shows(world):

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 import pytest
 from typer.testing import CliRunner
 
+from clocks import PATIENT_S
 from focusmem.cli.lab import app
 from focusmem.errors import UserError
 from focusmem.lab.world.html import render_html
@@ -21,7 +22,7 @@ def server():
 
 
 def ask(server, path, method="GET", **headers):
-    connection = http.client.HTTPConnection(server.host, timeout=10)
+    connection = http.client.HTTPConnection(server.host, timeout=PATIENT_S)
     connection.request(method, path, headers=headers)
     reply = connection.getresponse()
     body = reply.read()

@@ -66,7 +66,7 @@ def test_any_path_has_a_page(path):
     assert words_fit(session.scene)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=40), st.sampled_from(["/", "?q=", "/entry/", "?put="])
 )

@@ -20,7 +20,7 @@ import torch
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from safetensors import SafetensorError
 from safetensors.torch import load as read_tensors
-from safetensors.torch import save_file
+from safetensors.torch import save as write_tensors
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -187,9 +187,11 @@ def train_embedder(policy: Backbone, config: EmbedderTrainingConfig, folder: Pat
             "trained_s": round(time.monotonic() - started, 1),
             "last_loss": round(torch.stack(losses[-20:]).mean().item(), 4),
         }
+        state = {name: tensor.detach().to("cpu", torch.bfloat16) for name, tensor in updates.state_dict().items()}
+        data = write_tensors(state)
+        card["weights_sha256"] = sha256_hex(data)
         with whole_folder(folder, replace=folder.exists()) as partial:
-            state = {name: tensor.detach().to("cpu", torch.bfloat16) for name, tensor in updates.state_dict().items()}
-            save_file(state, partial / _WEIGHTS)
+            write_whole(partial / _WEIGHTS, data)
             write_whole(partial / _CARD, json.dumps(card, indent=2).encode())
     finally:
         policy.remove_lora(attached)
@@ -232,6 +234,10 @@ def load_embedder(policy: Backbone, folder: Path) -> QwenEmbedder:
         raise StorageError(f"Could not read the embedder in {folder}: {error}") from error
     if _policy_weights(card, folder) != policy.identity().weights:
         raise CheckpointError(f"The embedder in {folder} belongs to another policy. Train it again for this one.")
+    if card.get("weights_sha256") != sha256_hex(data):
+        raise CheckpointError(
+            f"{folder / _WEIGHTS} is damaged: its checksum is not the one on the card. Copy it again, or train another."
+        )
     # The update is one of text blocks alone, so whatever the policy has seen its embedder has seen as well.
     tower = policy.model.model.visual
     merged = copy.deepcopy(policy, {id(tower): tower, id(policy.pictures): policy.pictures})

@@ -16,10 +16,17 @@ from focusmem.lab.world.session import Pages
 log = logging.getLogger(__name__)
 
 LAB_LIMITS: Final = BrowserLimits(
-    width=VIEW_WIDTH, height=VIEW_HEIGHT, scroll_pixels=SCROLL_PIXELS, settle_s=0.0, wait_s=0.0
+    width=VIEW_WIDTH,
+    height=VIEW_HEIGHT,
+    scroll_pixels=SCROLL_PIXELS,
+    settle_s=0.0,
+    wait_s=0.0,
+    load_s=120.0,
+    action_s=300.0,
+    step_s=600.0,
 )
 """Limits with which a browser shows these pages as the raster view draws them. These pages never change by themselves,
-so nothing is waited for.
+so nothing is waited for. They always load, so one that is slow says that the machine is busy.
 """
 
 ADDRESS: Final = "127.0.0.1"
