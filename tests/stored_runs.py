@@ -91,6 +91,7 @@ def make_notes(*offered: OfferedItem, **changes: Any) -> StepNotes:
         "offered": offered,
         "num_prompt_tokens": 600,
         "num_memory_tokens": sum(item.num_tokens for item in offered if item.is_accepted),
+        "wall_s": 0.6,
         "seconds": {"observe": 0.1, "reply": 0.4},
     }
     return StepNotes(**values | changes)

@@ -243,6 +243,14 @@ def test_memory_shows_what_was_offered_and_what_became_of_it(tmp_path, reader):
     assert reader.see("document.querySelectorAll('#closer canvas').length") == 1
 
 
+def test_a_step_took_as_long_as_the_clock_says_with_its_parts_beside_it(tmp_path, reader):
+    notes = (make_notes(wall_s=2.0, seconds={"wait": 1.0, "reply": 0.5}, num_together=3),) * 3
+    reader.open(page_of(tmp_path, [make_finished(1, notes=notes)]))
+    assert reader.see("document.querySelector('.times').ariaLabel") == "This step took 2.0 s"
+    legend = reader.text(".legend")
+    assert legend == "2.0 swait 1.0 sreply 500 msanswered together with 2 other decisions"
+
+
 def test_memory_that_was_shown_raw_in_earlier_runs_is_not_called_nothing(tmp_path, reader):
     trajectory, _ = make_trajectory(2, seed=7)
     raw = make_offer(trajectory, trust=None, num_tokens=0, attention=())

@@ -74,7 +74,9 @@ class LatentFront:
         serialised = [prompt for own in evidence for _, prompt in own]
         numbers = [number for number, own in enumerate(evidence) for _ in own]
         places = [Place(number, ROLES.index(item.role), item.rank) for number, item in zip(numbers, items, strict=True)]
+        num_encoded_before = self.cache.counts.num_encoded
         encoded = self.cache.fetch(serialised)
+        num_encoded = self.cache.counts.num_encoded - num_encoded_before
         rows, injected, memory = self.policy.recall(
             prompts, encoded, places, is_dynamic=self.use.is_dynamic, is_gated=self.use.is_gated
         )
@@ -89,6 +91,7 @@ class LatentFront:
                 decision.episode_id,
                 row=after,
                 num_memory_tokens=after.length - before.length,
+                num_encoded=num_encoded,
                 offered=tuple(own),
             )
             for prompt, decision, before, after, own in zip(prompts, decisions, rows, injected, offered, strict=True)
