@@ -225,7 +225,7 @@ def test_a_run_keeps_what_memory_offered_at_every_step(toy_weights, tmp_path):
     for note in stored.episode.notes:
         found = [item for item in note.offered if item.role == "episodic"]
         assert [item.rank for item in found] == [0, 1, 2]
-        assert all(0 < item.trust < 1 and -1 <= item.score <= 1 for item in found)
+        assert all(item.trust_logit > item.threshold_logit and -1 <= item.score <= 1 for item in found)
         for item in found:
             assert load_trajectory(tmp_path / "recalled" / item.trajectory_id).trajectory.trajectory_id
         assert note.num_memory_tokens == 4 * sum(item.is_accepted for item in note.offered)

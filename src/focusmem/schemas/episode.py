@@ -47,12 +47,10 @@ class OfferedItem(Record):
     """The item's number of steps."""
     score: float | None = None
     """The retriever's similarity."""
-    trust: Share | None = None
-    """The gate's trust; absent if there was no gate."""
     trust_logit: float | None = None
-    """The gate's logit, if it was recorded. It is more precise than a trust close to one."""
-    threshold: Share | None = None
-    """The gate accepts an item whose trust is above this, if it was recorded."""
+    """The gate's trust as a logit; absent if there was no gate."""
+    threshold_logit: float | None = None
+    """The gate accepts an item whose logit is above this; absent if there was no gate."""
     is_accepted: bool
     num_tokens: Count | None = None
     """Memory tokens of its block, whether accepted or not; absent if the policy does not tell."""
