@@ -91,6 +91,7 @@ def make_notes(*offered: OfferedItem, **changes: Any) -> StepNotes:
         "offered": offered,
         "num_prompt_tokens": 600,
         "num_memory_tokens": sum(item.num_tokens for item in offered if item.is_accepted),
+        "wall_s": 0.6,
         "seconds": {"observe": 0.1, "reply": 0.4},
     }
     return StepNotes(**values | changes)
@@ -108,7 +109,8 @@ def make_offer(trajectory: Trajectory, *, rank: int = 0, is_accepted: bool = Tru
         "trajectory_id": trajectory.trajectory_id,
         "num_steps": len(trajectory.steps),
         "score": 0.83,
-        "trust": 0.91 if is_accepted else 0.12,
+        "trust_logit": 2.3 if is_accepted else -2.0,
+        "threshold_logit": 0.5,
         "is_accepted": is_accepted,
         "num_tokens": 8,
         "attention": maps,

@@ -181,7 +181,7 @@ def test_every_item_says_where_it_comes_from_and_what_became_of_it(memory):
     *found, expired = prefix.items
     assert found[0].trajectory_id == "trajectory-1", "the same kind of question about another thing"
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
-    assert all(0 <= one.trust <= 1 for one in prefix.items)
+    assert all(one.trust_logit is not None for one in prefix.items)
     assert (expired.role, expired.num_steps, expired.score, expired.trajectory_id) == ("working", 1, None, None)
     accepted = sum(one.num_tokens for one in prefix.items if one.is_accepted)
     assert len(prefix.embeddings_PD) == accepted
@@ -214,7 +214,7 @@ def test_another_prompt_is_read_for_instead_of_ours(memory):
     episode = memory.begin(QUESTION)
     ours, others = episode.prefix(screen(0)), episode.prefix(screen(0), prompt=own)
     assert others.prompt == own
-    assert [one.trust for one in ours.items] != [one.trust for one in others.items]
+    assert [one.trust_logit for one in ours.items] != [one.trust_logit for one in others.items]
 
 
 def test_what_is_not_shown_is_remembered(policy, folder, embedder):

@@ -13,7 +13,7 @@ def grown(*actions, **values):
     episode = LiveEpisode(make_task("shop/1", max_steps=3), **values)
     for number, action in enumerate(actions):
         step, screenshot = make_step(number, action)
-        episode.add(step, screenshot, StepNotes(seconds={"reply": 0.5, "act": 0.25}))
+        episode.add(step, screenshot, StepNotes(wall_s=0.75, seconds={"reply": 0.5}))
     return episode
 
 

@@ -1,4 +1,5 @@
 import asyncio
+import time
 
 import pytest
 
@@ -33,9 +34,26 @@ def test_everything_about_a_step_is_kept():
     assert (first.action.name, first.click_point, first.url) == ("click", (3, 4), "https://shop.example/")
     assert first.screenshot.sha256 in episode.screenshots
     assert (last.action.name, episode.answer, episode.error, episode.is_over) == ("stop", "yes", None, True)
-    assert [set(notes.seconds) for notes in episode.notes] == [{"observe", "reply", "act"}] * 2
+    assert [set(notes.seconds) for notes in episode.notes] == [{"observe", "wait", "reply", "act"}] * 2
     assert [notes.num_prompt_tokens for notes in episode.notes] == [7, 7]
-    assert episode.seconds == pytest.approx(sum(sum(notes.seconds.values()) for notes in episode.notes))
+    assert episode.seconds == pytest.approx(sum(notes.wall_s for notes in episode.notes))
+
+
+def test_a_step_takes_as_long_as_the_clock_says_and_waiting_is_a_part_of_it():
+    waited = []
+
+    async def ask(decision):
+        started = time.perf_counter()
+        await asyncio.sleep(0.02)  # decisions of other episodes
+        waited.append(time.perf_counter() - started)
+        return Reply(say("wait"), StepNotes(seconds={"reply": 0.0, "retrieve": 0.0}))
+
+    episode = LiveEpisode(make_task("one", max_steps=2))
+    asyncio.run(run_episode(episode, FakeBrowser(), ask))
+    for notes, waited_s in zip(episode.notes, waited, strict=True):
+        assert notes.seconds["wait"] >= waited_s
+        assert notes.wall_s >= sum(notes.seconds.values())
+    assert episode.seconds >= sum(waited)
 
 
 def test_the_closing_shows_what_the_last_action_led_to():

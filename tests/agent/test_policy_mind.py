@@ -1,3 +1,5 @@
+import time
+
 import pytest
 import torch
 
@@ -180,6 +182,28 @@ def test_the_notes_of_a_step_are_complete(memory, policy):
     [reply] = shown.ask([decision])
     assert reply.notes.num_prompt_tokens == notes.num_prompt_tokens
     assert reply.notes.num_memory_tokens == policy.num_tokens(shown.prepare([decision]).fronted[0].turns)
+
+
+def test_a_part_lasts_as_long_for_each_decision_as_for_the_whole_batch():
+    spent = []
+
+    def reply(asked, seed):
+        started = time.perf_counter()
+        time.sleep(0.01)
+        spent.append(time.perf_counter() - started)
+        return Completion("x")
+
+    decisions = [make_decision(number) for number in range(3)]
+    replies = PolicyMind(FakePolicy(reply), EmptyFront()).ask(decisions)
+    assert all(one.notes.seconds["reply"] >= sum(spent) for one in replies), "all three waited for all three"
+    assert [one.notes.num_together for one in replies] == [3, 3, 3]
+
+
+def test_notes_tell_how_many_items_were_encoded_for_a_batch(memory, policy):
+    mind = PolicyMind(policy, LatentFront(memory, Serialiser()), retriever=FixedRetriever(make_search(1, 2)))
+    counts = [mind.ask([make_decision()])[0].notes.num_encoded for _ in range(2)]
+    assert counts == [2, 0]
+    assert PolicyMind(policy, EmptyFront()).ask([make_decision()])[0].notes.num_encoded is None
 
 
 def test_tokens_that_a_policy_does_not_tell_are_absent():

@@ -15,7 +15,7 @@ from browser.fixtures import descendants, is_gone
 from clocks import PATIENT_S
 from evaluation.expert_run import expert_run
 
-TIMES = ("judge_s", "mean_task_s", "mean_step_s")
+TIMES = ("judge_s", "mean_task_s", "mean_step_s", "step_parts_s", "mean_together")
 ROOT = Path(__file__).parents[2]
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from focusmem.evaluation.metrics import figures, summarise
 from focusmem.intervals import grouped_interval, wilson_interval
-from focusmem.schemas import Manifest, RunFolder, StoredEpisode
+from focusmem.schemas import Conditions, Manifest, RunFolder, StoredEpisode
 from stored_runs import make_finished, make_notes, make_offer, make_task, store_outcomes
 
 W, L, E, B, N = "success", "failure", "error", "blocked", "not_judged"
@@ -86,6 +86,19 @@ def test_the_figures_of_steps():
     assert [of(one, other, broken)[name] for name in names] == [found[name] for name in names], "errors lack steps"
 
 
+def test_times_stand_beside_what_they_depend_on():
+    of_step = {"num_together": 2, "seconds": {"wait": 1.0, "reply": 3.0}}
+    notes = (make_notes(num_encoded=6, **of_step), make_notes(num_encoded=0, **of_step))
+    first = make_finished(1, notes=notes, conditions=Conditions(num_parallel=4, num_encoded_before=20))
+    second = make_finished(2, notes=notes, conditions=Conditions(num_parallel=16, num_encoded_before=0))
+    found = of(first, second)
+    assert (found["parallel"], found["mean_together"]) == ([4, 16], 2)
+    assert found["cache"] == {"num_before": [0, 20], "num_encoded": 6}, "each step has half of its batch's six"
+    assert found["step_parts_s"] == {"reply": 3.0, "wait": 1.0}
+    without = of(make_finished(1, notes=(make_notes(),)))
+    assert without["cache"] == {"num_before": [], "num_encoded": None}
+
+
 def test_kinds_have_rates_over_their_own_tasks(tmp_path):
     found = summary(tmp_path, [W, L, W, None], kinds=["price", "price", "fact", "fact"])
     assert {kind: (part["num_tasks"], part["success_rate"]) for kind, part in found["by_kind"].items()} == {
@@ -120,7 +133,7 @@ def test_a_run_without_episodes_has_no_figures_but_counts(tmp_path):
     found = summary(tmp_path, [None, None], kinds=["price", "price"])
     assert (found["num_tasks"], found["num_missing"], found["memory"]) == (2, 2, None)
     shares = [name for name in found if name.endswith(("_rate", "_interval")) or name.startswith("mean_")]
-    assert len(shares) == 14
+    assert len(shares) == 15
     assert all(found[name] is None for name in shares), "missing is None, never 0"
     assert found["by_kind"]["price"]["success_rate"] is None
 

@@ -1,4 +1,5 @@
 import json
+import math
 
 import pytest
 import torch
@@ -118,9 +119,9 @@ def test_another_state_source_is_refused(stored):
 
 
 def test_another_threshold_is_fine(stored):
-    policy = make_policy(state_source="hidden", state_layer=2, gate=GateConfig(threshold=0.5), is_trained=False)
+    policy = make_policy(state_source="hidden", state_layer=2, gate=GateConfig(threshold_logit=0.5), is_trained=False)
     Checkpoint.open(stored[0]).load_into(policy)
-    assert policy.config.gate.threshold == 0.5
+    assert policy.config.gate.threshold_logit == 0.5
     assert torch.equal(output_of(policy), output_of(stored[1]))
 
 
@@ -177,7 +178,7 @@ def test_a_card_that_does_not_fit_is_refused(stored, tmp_path, change, message):
         ("compressor.num_heads", None, r"compressor\.num_heads is None"),
         ("compressor.num_heads", 0, r"num_heads is 0; it must be above 0"),
         ("compressor.width", "64", r"compressor\.width is '64': input should be a valid integer"),
-        ("gate.threshold", "0.3", r"gate\.threshold is '0\.3': input should be a valid number"),
+        ("gate.threshold_logit", "0.3", r"gate\.threshold_logit is '0\.3': input should be a valid number"),
         ("gate.stretch", [0, 1, 2], r"gate\.stretch is \[0, 1, 2\]; it must have at most 2 entries"),
         ("gate.stretch", ["a", "b"], r"gate\.stretch"),
         ("gate.sees_evidence", "no", r"gate\.sees_evidence is 'no': input should be a valid boolean"),
@@ -255,13 +256,13 @@ def test_a_threshold_is_written_into_the_card_alone(tmp_path):
     stored = Checkpoint.save(policy, tmp_path / "one", notes={"stage": "b"})
     changed = stored.with_threshold(0.62, notes={"auc": 0.9})
     opened = Checkpoint.open(tmp_path / "one")
-    assert opened.config.gate.threshold == changed.config.gate.threshold == 0.62
+    assert opened.config.gate.threshold_logit == changed.config.gate.threshold_logit == 0.62
     assert opened.notes == {"stage": "b", "auc": 0.9}
     assert opened.weights_sha256 == stored.weights_sha256
-    assert opened.build(Backbone.toy()).gate.config.threshold == 0.62
-    with pytest.raises(ConfigError, match=r"GateConfig.threshold is 1.5"):
-        stored.with_threshold(1.5)
-    assert Checkpoint.open(tmp_path / "one").config.gate.threshold == 0.62
+    assert opened.build(Backbone.toy()).gate.config.threshold_logit == 0.62
+    with pytest.raises(ConfigError, match=r"GateConfig.threshold_logit is inf"):
+        stored.with_threshold(math.inf)
+    assert Checkpoint.open(tmp_path / "one").config.gate.threshold_logit == 0.62
 
 
 def test_notes_are_added_to_the_card_alone(tmp_path):

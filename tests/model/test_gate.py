@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from focusmem.errors import ConfigError
-from focusmem.model.gate import GateConfig, TrustGate
+from focusmem.model.gate import GateConfig, TrustGate, logit_of, trust_of
 
 
 def make_gate(**config) -> TrustGate:
@@ -31,8 +31,32 @@ def test_starts_open():
 
 @pytest.mark.parametrize(("trust", "is_kept"), [(0.31, True), (0.29, False)])
 def test_keeps_above_the_threshold(trust, is_kept):
-    gate = with_logit(make_gate(threshold=0.3), math.log(trust / (1 - trust)))
+    gate = with_logit(make_gate(threshold_logit=logit_of(0.3)), math.log(trust / (1 - trust)))
     assert gate(*inputs(4)).keep_N.tolist() == [is_kept] * 4
+
+
+@pytest.mark.parametrize(
+    ("logit", "threshold_logit", "is_kept"),
+    [(20, 19.0, True), (18, 19.0, False), (-200, -201.0, True), (-201, -200.0, False), (math.inf, 3e38, True),
+     (-math.inf, -3e38, False)],
+)  # fmt: skip
+def test_logits_are_told_apart_where_their_trusts_are_equal(logit, threshold_logit, is_kept):
+    gate = with_logit(make_gate(threshold_logit=threshold_logit), logit)
+    assert gate(*inputs(4)).keep_N.tolist() == [is_kept] * 4
+
+
+@pytest.mark.parametrize("logit", [-800.0, -30.0, -0.8, 0.0, 2.0, 30.0, 800.0])
+def test_trust_and_logit_of_each_other(logit):
+    expected = torch.tensor(logit, dtype=torch.float64).sigmoid().item()
+    assert trust_of(logit) == pytest.approx(expected, rel=1e-12, abs=1e-300)
+    if 0 < trust_of(logit) < 1:
+        assert logit_of(trust_of(logit)) == pytest.approx(logit, rel=1e-2)
+
+
+@pytest.mark.parametrize("trust", [0.0, 1.0, -0.1, math.nan])
+def test_a_trust_without_a_logit_is_refused(trust):
+    with pytest.raises(ConfigError, match="has no logit"):
+        logit_of(trust)
 
 
 @pytest.mark.parametrize("is_training", [True, False])
@@ -123,7 +147,8 @@ def test_one_projection_for_state_and_evidence():
 @pytest.mark.parametrize(
     "values",
     [
-        {"threshold": 1.0},
+        {"threshold_logit": math.inf},
+        {"threshold_logit": math.nan},
         {"open_at": 0.0},
         {"temperature": 0.0},
         {"stretch": (0.0, 1.1)},

@@ -41,7 +41,9 @@ def small(weights, **values) -> RunSettings:
 
 
 def table(results):
-    return {name: value for name, value in results.items() if not name.endswith("_s")}
+    """The figures that do not depend on how the work was shared."""
+    of_speed = ("parallel", "mean_together")
+    return {name: value for name, value in results.items() if not name.endswith("_s") and name not in of_speed}
 
 
 def notes_of(folder):
@@ -223,11 +225,11 @@ def test_a_run_keeps_what_memory_offered_at_every_step(toy_weights, tmp_path):
     for note in stored.episode.notes:
         found = [item for item in note.offered if item.role == "episodic"]
         assert [item.rank for item in found] == [0, 1, 2]
-        assert all(0 < item.trust < 1 and -1 <= item.score <= 1 for item in found)
+        assert all(item.trust_logit > item.threshold_logit and -1 <= item.score <= 1 for item in found)
         for item in found:
             assert load_trajectory(tmp_path / "recalled" / item.trajectory_id).trajectory.trajectory_id
         assert note.num_memory_tokens == 4 * sum(item.is_accepted for item in note.offered)
-        assert set(note.seconds) == {"observe", "retrieve", "remember", "reply", "act"}
+        assert set(note.seconds) == {"observe", "wait", "retrieve", "remember", "reply", "act"}
         assert any("Actions left" in turn for turn in note.prompt)
     assert any(note.is_repeat for note in stored.episode.notes) == any(
         one.reply == other.reply and one.screenshot == other.screenshot for one, other in pairwise(steps)

@@ -11,6 +11,7 @@ from focusmem.data.preparation import prepare
 from focusmem.errors import ConfigError
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.gate import logit_of
 from focusmem.recipes.training import paper, train_on_trajectories
 from focusmem.schemas import Run, action_to_json, make_action, parse_record
 from focusmem.settings import resolved
@@ -81,7 +82,7 @@ def test_both_stages_and_the_threshold_leave_a_memory_that_acts(policy, data, tm
     card = Checkpoint.open(memory)
     assert card.notes["variant"] == "full"
     assert card.notes["threshold"]["num_decisions"] > 0
-    assert card.config.gate.threshold == card.notes["threshold"]["threshold"]
+    assert card.config.gate.threshold_logit == card.notes["threshold"]["threshold_logit"]
     files = {path.name: path.read_bytes() for path in memory.iterdir()}
     assert train_on_trajectories(policy, training, prepared, tmp_path / "run") == memory
     assert {path.name: path.read_bytes() for path in memory.iterdir()} == files, "nothing is done twice"
@@ -90,7 +91,7 @@ def test_both_stages_and_the_threshold_leave_a_memory_that_acts(policy, data, tm
     item = stored(31)
     prefix = acting.begin(item.trajectory.instruction).prefix(next(iter(item.screenshots.values())))
     assert len(prefix.items) == 3
-    assert all(one.trust is not None for one in prefix.items)
+    assert all(one.trust_logit is not None for one in prefix.items)
 
 
 def test_the_same_seed_trains_the_same_memory(policy, data, prepared, tmp_path):
@@ -133,6 +134,7 @@ def test_variants_have_the_papers_values():
     assert training.batching.num_decisions == 32
     memory = full.memory
     assert (memory.lora.rank, memory.lora.alpha, memory.lora.dropout) == (64, 16, 0.05)
-    assert (memory.compressor.num_tokens, memory.compressor.num_refinements, memory.gate.threshold) == (8, 8, 0.3)
+    assert (memory.compressor.num_tokens, memory.compressor.num_refinements) == (8, 8)
+    assert memory.gate.threshold_logit == logit_of(0.3)
     with pytest.raises(ConfigError, match="no memory variant 'fullest'"):
         paper("fullest")

@@ -216,17 +216,17 @@ def test_memory_shows_what_was_offered_and_what_became_of_it(tmp_path, reader):
     trajectory, screenshots = make_trajectory(2, seed=7)
     offers = [
         make_offer(trajectory),
-        make_offer(trajectory, rank=1, is_accepted=False, trajectory_id="lost", trust=0.9845, threshold=0.9864),
-        make_offer(trajectory, rank=0, role="working", trajectory_id=None, score=None, trust=None, attention=()),
+        make_offer(trajectory, rank=1, is_accepted=False, trajectory_id="lost", trust_logit=18.0, threshold_logit=19.5),
+        make_offer(trajectory, rank=0, role="working", trajectory_id=None, score=None, trust_logit=None, attention=()),
     ]
     save_trajectory(tmp_path / "one" / "recalled" / trajectory.trajectory_id, trajectory, screenshots)
     reader.open(page_of(tmp_path, [make_finished(1, notes=(make_notes(*offers, num_removed={"template": 4}),) * 3)]))
     assert reader.text(".removed") == "Trajectories removed by the leakage guard: 4 by template."
     assert reader.texts(".decision") == ["accepted", "rejected", "accepted"]
     assert reader.text(".memory h3 small") == "2 of 3 accepted, 16 memory tokens"
-    assert reader.texts(".card:first-of-type .measure b") == ["0.83", "0.91"]
-    assert reader.texts(".card:nth-of-type(2) .measure b") == ["0.83", "0.985"]
-    assert reader.texts(".needed") == ["needs 0.986"]
+    assert reader.texts(".card:first-of-type .measure b") == ["0.83", "2.30"]
+    assert reader.texts(".card:nth-of-type(2) .measure b") == ["0.83", "18.00"]
+    assert reader.texts(".needed") == ["needs more than 0.50", "needs more than 19.50"]
     assert reader.text(".card .instruction") == trajectory.instruction
     assert reader.see("document.querySelectorAll('.card:first-of-type .thumbnail canvas.heat').length") == 2
     reader.wait("document.querySelector('.card .thumbnail img').naturalWidth === 96")
@@ -243,9 +243,17 @@ def test_memory_shows_what_was_offered_and_what_became_of_it(tmp_path, reader):
     assert reader.see("document.querySelectorAll('#closer canvas').length") == 1
 
 
+def test_a_step_took_as_long_as_the_clock_says_with_its_parts_beside_it(tmp_path, reader):
+    notes = (make_notes(wall_s=2.0, seconds={"wait": 1.0, "reply": 0.5}, num_together=3),) * 3
+    reader.open(page_of(tmp_path, [make_finished(1, notes=notes)]))
+    assert reader.see("document.querySelector('.times').ariaLabel") == "This step took 2.0 s"
+    legend = reader.text(".legend")
+    assert legend == "2.0 swait 1.0 sreply 500 msanswered together with 2 other decisions"
+
+
 def test_memory_that_was_shown_raw_in_earlier_runs_is_not_called_nothing(tmp_path, reader):
     trajectory, _ = make_trajectory(2, seed=7)
-    raw = make_offer(trajectory, trust=None, num_tokens=0, attention=())
+    raw = make_offer(trajectory, trust_logit=None, num_tokens=0, attention=())
     notes = (make_notes(raw, num_memory_tokens=979), make_notes(num_memory_tokens=979), make_notes())
     reader.open(page_of(tmp_path, [make_finished(1, notes=notes)]))
     assert reader.text(".card .measures > .faint") == "2 steps, raw"

@@ -1,6 +1,6 @@
 import pytest
 
-from focusmem.reports.words import counted, in_words
+from focusmem.reports.words import at_once, cache_state, counted, in_words
 from focusmem.schemas import make_action
 
 
@@ -22,3 +22,16 @@ def test_actions_in_words(action, words):
 
 def test_one_is_counted_as_one():
     assert [counted(num, "step") for num in (0, 1, 2)] == ["0 steps", "1 step", "2 steps"]
+
+
+@pytest.mark.parametrize(
+    ("parallel", "cache", "words"),
+    [
+        ([1], {"num_before": [26], "num_encoded": 3}, ("1", "26 before, 3 while acting")),
+        ([4, 16], {"num_before": [], "num_encoded": 9}, ("4 or 16", "0 before, 9 while acting")),
+        ([], {"num_before": [], "num_encoded": None}, ("-", "-")),
+    ],
+)
+def test_what_times_depend_on_in_words(parallel, cache, words):
+    figures = {"parallel": parallel, "cache": cache}
+    assert (at_once(figures), cache_state(figures)) == words

@@ -11,7 +11,7 @@ TASK = Task(task_id="shop/1", instruction="How much is it?", start_url="https://
 def episode(**changes) -> Episode:
     looked = AttentionMap(screenshot=make_screenshot().ref(), num_rows=2, num_columns=3, weights=(0.1,) * 6)
     item = OfferedItem(
-        role="episodic", rank=0, trajectory_id="one", num_steps=3, score=0.8, trust=0.9, is_accepted=True,
+        role="episodic", rank=0, trajectory_id="one", num_steps=3, score=0.8, trust_logit=2.0, is_accepted=True,
         num_tokens=8, attention=(looked,),
     )  # fmt: skip
     notes = StepNotes(prompt=("user: Decide.",), offered=(item,), num_prompt_tokens=600, seconds={"reply": 0.2})

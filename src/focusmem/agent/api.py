@@ -175,7 +175,7 @@ class Prefix:
 
     @property
     def items(self) -> tuple[OfferedItem, ...]:
-        """Everything that was offered, in the same order: its source, its score, the gate's trust, and whether it was
+        """Everything that was offered, in the same order: its source, its score, the gate's logit, and whether it was
         accepted.
         """
         return self.fronted.offered

@@ -46,7 +46,8 @@ class LiveEpisode:
 
     @property
     def seconds(self) -> float:
-        return sum(sum(notes.seconds.values()) for notes in self.notes)
+        """The wall-clock time of all steps."""
+        return sum(notes.wall_s for notes in self.notes if notes.wall_s is not None)
 
     def decision(self, seen: Observation) -> Decision:
         """The question to the mind about this observation."""

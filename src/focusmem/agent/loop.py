@@ -1,6 +1,7 @@
 """The agent's loop: look, ask, read, act."""
 
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from focusmem.agent.decision import Decision
@@ -9,7 +10,7 @@ from focusmem.agent.mind import Reply
 from focusmem.agent.timing import timed
 from focusmem.browser.base import Browser, Performed
 from focusmem.errors import BlockedError, PolicyError, WorldError
-from focusmem.schemas import Observation, Step, parse_action
+from focusmem.schemas import Observation, Step, StepNotes, parse_action
 from focusmem.schemas.action import AnyAction
 
 Ask = Callable[[Decision], Awaitable[Reply]]
@@ -41,10 +42,13 @@ async def _close(episode: LiveEpisode, browser: Browser) -> None:
 
 
 async def _step(episode: LiveEpisode, browser: Browser, ask: Ask) -> None:
-    seconds: dict[str, float] = {}
+    started, seconds = time.perf_counter(), dict[str, float]()
     with timed(seconds, "observe"):
         seen = await browser.observe()
-    reply = await ask(episode.decision(seen))
+    with timed(seconds, "wait"):
+        reply = await ask(episode.decision(seen))
+    # What remains after the parts that the mind reports is waiting, mostly for decisions of other episodes.
+    seconds["wait"] = max(0.0, seconds["wait"] - sum(reply.notes.seconds.values()))
     action: AnyAction | None = None
     performed = Performed()
     try:
@@ -57,24 +61,29 @@ async def _step(episode: LiveEpisode, browser: Browser, ask: Ask) -> None:
         performed = Performed(error=str(error))
         raise
     finally:  # the step is recorded even when the world broke or time ran out
-        _keep(episode, seen, reply, action, performed, seconds)
+        notes = _timed_notes(reply, seconds, time.perf_counter() - started)
+        _keep(episode, seen, reply.text, action, performed, notes)
+
+
+def _timed_notes(reply: Reply, seconds: Mapping[str, float], wall_s: float) -> StepNotes:
+    parts = dict(sorted({**reply.notes.seconds, **seconds}.items()))
+    return reply.notes.model_copy(update={"seconds": parts, "wall_s": wall_s})
 
 
 def _keep(
     episode: LiveEpisode,
     seen: Observation,
-    reply: Reply,
+    reply: str,
     action: AnyAction | None,
     performed: Performed,
-    seconds: Mapping[str, float],
+    notes: StepNotes,
 ) -> None:
     step = Step(
         screenshot=seen.screenshot.ref(),
         action=action,
-        reply=storable_text(reply.text),
+        reply=storable_text(reply),
         url=storable_text(seen.url),
         click_point=performed.click_point,
         error=None if performed.error is None else storable_text(performed.error),
     )
-    parts = dict(sorted({**reply.notes.seconds, **seconds}.items()))
-    episode.add(step, seen.screenshot, reply.notes.model_copy(update={"seconds": parts}))
+    episode.add(step, seen.screenshot, notes)

@@ -24,7 +24,7 @@ class Prepared:
     searches: list[Search]
     fronted: list[Fronted]
     seconds: dict[str, float] = field(default_factory=dict)
-    """Seconds by part, for all decisions together."""
+    """Wall-clock seconds by part. Every decision waits for the whole batch, so these are the seconds of each."""
 
 
 class PolicyMind:
@@ -107,9 +107,9 @@ class PolicyMind:
         seeds = [derive_seed(self.seed, one.episode_id, len(one.steps)) for one in decisions]
         with timed(prepared.seconds, "reply"):
             completions = self.policy.reply(prepared.fronted, seeds=seeds)
-        seconds = {part: took / len(decisions) for part, took in prepared.seconds.items()}
+        together = StepNotes(seconds=prepared.seconds, num_together=len(decisions))
         return [
-            Reply(completion.text, _notes(fronted, search, completion, seconds), completion.error)
+            Reply(completion.text, _notes(fronted, search, completion, together), completion.error)
             for completion, fronted, search in zip(completions, prepared.fronted, prepared.searches, strict=True)
         ]
 
@@ -134,7 +134,8 @@ def as_text(prompt: Prompt) -> tuple[str, ...]:
     )
 
 
-def _notes(fronted: Fronted, search: Search, completion: Completion, seconds: dict[str, float]) -> StepNotes:
+def _notes(fronted: Fronted, search: Search, completion: Completion, together: StepNotes) -> StepNotes:
+    """`together` holds what is equal for all decisions of the batch."""
     num_input, num_memory = completion.num_input_tokens, fronted.num_memory_tokens
     return StepNotes(
         prompt=as_text(fronted.prompt),
@@ -142,5 +143,7 @@ def _notes(fronted: Fronted, search: Search, completion: Completion, seconds: di
         num_removed=search.num_removed,
         num_prompt_tokens=None if num_input is None or num_memory is None else num_input - num_memory,
         num_memory_tokens=num_memory,
-        seconds=seconds,
+        num_encoded=fronted.num_encoded,
+        seconds=together.seconds,
+        num_together=together.num_together,
     )

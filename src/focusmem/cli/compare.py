@@ -66,7 +66,8 @@ def table(
     """focusmem table runs/none runs/replay runs/action-only runs/content runs/full --plot table.png
 
     Print a row for each run over the same tasks: its success, errors, steps, time and tokens, and the share of offered
-    blocks that it accepted.
+    blocks that it accepted. A step's time is wall-clock time from observation to action; compare it only between runs
+    with equally many episodes at once.
 
     The gains over the first run and over the run above are paired by task, with 95 % intervals.
     """
@@ -92,12 +93,13 @@ def table(
 
 _COLUMNS = (
     "run", "success", "errors", "gain over the first", "over the one above", "steps", "Hit-Max", "s per task",
-    "s per step", "tokens", "of memory", "accepted",
+    "s per step", "at once", "items encoded", "tokens", "of memory", "accepted",
 )  # fmt: skip
 
 
 def _table_row(one: Mapping[str, Any]) -> tuple[str, ...]:
     from focusmem.cli.output import printable
+    from focusmem.reports.words import at_once, cache_state
 
     gains = (one["over_first"], one["over_previous"])
     return (
@@ -109,6 +111,8 @@ def _table_row(one: Mapping[str, Any]) -> tuple[str, ...]:
         _figure(one["hit_max_rate"], None, "{:.1%}"),
         _figure(one["mean_task_s"], None, "{:.1f}"),
         _figure(one["mean_step_s"], None, "{:.2f}"),
+        at_once(one),
+        cache_state(one),
         _figure(one["mean_prompt_tokens"], None, "{:.0f}"),
         _figure(one["mean_memory_tokens"], None, "{:.0f}"),
         _figure(one["accepted_rate"], None, "{:.1%}"),

@@ -208,6 +208,7 @@ def gate(
     On a laptop: add --device cpu --trajectories 8 --learnt 8 --workers 0
     """
     from focusmem.lab.memory.gate import GateMeasurement, measure_gate
+    from focusmem.model.gate import trust_of
 
     values = {"num_trajectories": trajectories, "num_learnt": learnt, "num_workers": workers}
     settings = settled(GateMeasurement(), values, config=config, assignments=assignments, dry_run=dry_run)
@@ -222,10 +223,11 @@ def gate(
     for number, auc in figures["probe_auc_by_layer"].items():
         typer.echo(f"With the state after {number} blocks: {auc:.3f}.")
     if "gate_auc" in figures:
-        threshold = figures["chosen_on_validation"]["threshold"]
+        threshold_logit = figures["chosen_on_validation"]["threshold_logit"]
         typer.echo(
-            f"The memory's own gate: {figures['gate_auc']:.3f}. At the threshold {threshold:.3f}, chosen on validation "
-            f"sites, {figures['right_passage']:.1%} of right and {figures['misleading_passage']:.1%} of misleading "
+            f"The memory's own gate: {figures['gate_auc']:.3f}. At the threshold of logit {threshold_logit:.3f} "
+            f"(trust {trust_of(threshold_logit):.3g}), chosen on validation sites, "
+            f"{figures['right_passage']:.1%} of right and {figures['misleading_passage']:.1%} of misleading "
             "blocks pass on evaluation sites."
         )
 
@@ -270,3 +272,22 @@ def benefit(
             for way, one in (("alone", figures_of_group["alone"]), ("with memory", figures_of_group["with_memory"]))
         ]
         typer.echo(f"{figures_of_group['num_decisions']} decisions that {words}: {'; '.join(parts)}.")
+    if "readout" in figures:
+        typer.echo(_readout_words(figures["readout"]))
+
+
+def _readout_words(readout: dict[str, Any]) -> str:
+    from focusmem.training.readout_activity import INERT_NATS
+
+    words = (
+        f"The readout changes queries by {readout['query_change_rms']:.3f} (root mean square; base queries "
+        f"{readout['base_query_rms']:.3f}). {readout['num_decisions']} decisions with a block in front: "
+        f"{readout['own_nats']:.3f} nats with their own states"
+    )
+    if readout["is_inert"] is None:
+        return f"{words}; there is no other decision to take states from."
+    verdict = "inert" if readout["is_inert"] else "active"
+    return (
+        f"{words}, {readout['shuffled_nats']:.3f} with those of neighbouring decisions. The readout is {verdict}: "
+        f"inert means a difference below {INERT_NATS:g}."
+    )

@@ -188,6 +188,8 @@ def _write_page(folder: Path) -> str:
 
 
 def _show(results: dict[str, Any], folder: Path, page: str | None) -> None:
+    from focusmem.reports.words import at_once, cache_state
+
     rows = [(kind, _percent(one["success_rate"]), str(one["num_tasks"])) for kind, one in results["by_kind"].items()]
     if rows:
         print_table(f"memory: {results['memory']}", ("kind", "success", "tasks"), rows)
@@ -202,7 +204,11 @@ def _show(results: dict[str, Any], folder: Path, page: str | None) -> None:
     if results["mean_step_s"] is not None:
         typer.echo(
             f"{results['mean_steps']:.1f} steps per episode, {_percent(results['hit_max_rate'])} at the step limit, "
-            f"{results['unreadable_rate']:.2%} of replies unreadable, {results['mean_step_s']:.2f} s per step."
+            f"{results['unreadable_rate']:.2%} of replies unreadable."
+        )
+        typer.echo(
+            f"{results['mean_step_s']:.2f} s per step from observation to action, with {at_once(results)} episodes at "
+            f"once; items encoded: {cache_state(results)}."
         )
     typer.echo(f"{results['num_errors']} episodes ended in an error, {results['num_blocked']} were blocked by a site.")
     typer.echo(printable(f"Run: {folder}") + ("" if page is None else printable(f"   Page: {page}")))

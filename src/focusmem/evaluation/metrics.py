@@ -105,12 +105,13 @@ def _of_kind(kind: str, manifest: Manifest, episodes: Sequence[StoredEpisode]) -
 
 
 def _steps(episodes: Sequence[StoredEpisode]) -> dict[str, Any]:
-    """The time that the mind needs for a batch is divided among its episodes, and waiting for the batch does not count.
-    Observing and acting are timed by the clock in one event loop, so compare times of equally parallel runs only.
+    """Times are wall-clock times of steps, waiting included, so compare only runs with equal `parallel` and `cache`.
+    `step_parts_s` has the same denominator as `mean_step_s`.
     """
     notes = [note for one in episodes for note in one.episode.notes]
     items = [item for note in notes for item in note.offered]
     seconds = sum(one.episode.seconds for one in episodes)
+    parts = sorted({part for note in notes for part in note.seconds})
     return {
         "hit_max_rate": _mean(map(has_hit_max, episodes)),
         "unreadable_rate": _mean(not note.is_readable for note in notes),
@@ -118,10 +119,31 @@ def _steps(episodes: Sequence[StoredEpisode]) -> dict[str, Any]:
         "mean_steps": len(notes) / len(episodes) if episodes else None,
         "mean_task_s": seconds / len(episodes) if episodes else None,
         "mean_step_s": seconds / len(notes) if notes else None,
+        "step_parts_s": {part: sum(note.seconds.get(part, 0.0) for note in notes) / len(notes) for part in parts},
+        **_conditions(episodes, notes),
         "mean_prompt_tokens": _mean(num for note in notes if (num := note.num_prompt_tokens) is not None),
         "mean_memory_tokens": _mean(num for note in notes if (num := note.num_memory_tokens) is not None),
         "accepted_rate": _mean(item.is_accepted for item in items),
         "removed_per_step": _removed_per_step(notes),
+    }
+
+
+def _conditions(episodes: Sequence[StoredEpisode], notes: Sequence[StepNotes]) -> dict[str, Any]:
+    """What the times depend on. Resuming a run may change it, so `parallel` and `num_before` list every value.
+
+    All steps of a batch record the items that were encoded for the batch, so each step counts its share of them.
+    """
+    known = [one.episode.conditions for one in episodes if one.episode.conditions is not None]
+    encoded = [
+        note.num_encoded / note.num_together for note in notes if note.num_together and note.num_encoded is not None
+    ]
+    return {
+        "parallel": sorted({one.num_parallel for one in known}),
+        "mean_together": _mean(num for note in notes if (num := note.num_together) is not None),
+        "cache": {
+            "num_before": sorted({num for one in known if (num := one.num_encoded_before) is not None}),
+            "num_encoded": round(sum(encoded)) if encoded else None,
+        },
     }
 
 

@@ -13,6 +13,7 @@ from focusmem.agent.live_episode import LiveEpisode
 from focusmem.errors import ConfigError, StorageError
 from focusmem.files import FolderLock, is_safe_name, remove_folder, sha256_hex, write_whole
 from focusmem.schemas import (
+    Conditions,
     Environment,
     Episode,
     Manifest,
@@ -120,7 +121,9 @@ class RunStore:
 
     # Episodes
 
-    def save(self, live: LiveEpisode, verdict: Verdict, *, method: str, source: str) -> None:
+    def save(
+        self, live: LiveEpisode, verdict: Verdict, *, method: str, source: str, conditions: Conditions | None = None
+    ) -> None:
         """Writes the trajectory first, and last the record that marks the attempt as finished."""
         task, place = live.task, self.folder.place(live.task.task_id, live.attempt)
         name = trajectory_name(self.folder.run().key, task.task_id, live.attempt) if live.steps else None
@@ -140,6 +143,7 @@ class RunStore:
             num_broken=live.num_broken,
             notes=tuple(live.notes),
             seconds=live.seconds,
+            conditions=conditions,
         )
         write_whole(place / VERDICT_FILE, dump_record(verdict))
         write_whole(place / EPISODE_FILE, dump_record(episode))

@@ -17,7 +17,7 @@ from focusmem.evaluation.judging import JudgeRoom, attempt_of
 from focusmem.evaluation.run_store import RunStore
 from focusmem.evaluation.watcher import Watcher
 from focusmem.judges.base import Judge
-from focusmem.schemas import StoredTrajectory, Task, Verdict
+from focusmem.schemas import Conditions, StoredTrajectory, Task, Verdict
 from focusmem.settings import checked_dataclass
 from focusmem.suites.base import MakeBrowser
 
@@ -49,14 +49,17 @@ class Runner:
         *,
         method: str,
         source: str,
+        conditions: Conditions | None = None,
         watcher: Watcher | None = None,
         load_recalled: LoadTrajectory | None = None,
     ) -> None:
         """`method` is the name of the agent's memory in reports; `source` describes where its trajectories come from.
-        The store keeps trajectories that memory offered if `load_recalled` can read them.
+        The store keeps trajectories that memory offered if `load_recalled` can read them. `conditions` are stored with
+        the times.
         """
         self.config, self.store, self.mind, self.make_browser, self.judge = config, store, mind, make_browser, judge
         self.method, self.source, self.watcher = method, source, watcher or Watcher()
+        self.conditions = conditions or Conditions(num_parallel=config.num_parallel)
         self.load_recalled = load_recalled
 
     async def run(self, attempts: Sequence[tuple[Task, int]]) -> None:
@@ -86,7 +89,7 @@ class Runner:
             offered = (item.trajectory_id for notes in episode.notes for item in notes.offered)
             for name in sorted({name for name in offered if name is not None}):
                 self.store.keep_recalled(name, self.load_recalled(name))
-        self.store.save(episode, verdict, method=self.method, source=self.source)
+        self.store.save(episode, verdict, method=self.method, source=self.source, conditions=self.conditions)
 
     async def _attempt(self, task: Task, number: int, mind: SharedMind) -> LiveEpisode:
         """An attempt that breaks is started again a few times. A site that refuses the agent is not asked again."""

@@ -13,7 +13,7 @@ from focusmem.browser.opening import BrowserChoice
 from focusmem.evaluation.run_store import RunStore
 from focusmem.evaluation.runner import Runner, RunnerConfig
 from focusmem.evaluation.watcher import Watcher
-from focusmem.schemas import Manifest, Run, RunFolder, StoredTrajectory, Task, run_name
+from focusmem.schemas import Conditions, Manifest, Run, RunFolder, StoredTrajectory, Task, run_name
 from focusmem.schemas.environment import collect_environment
 from focusmem.suites.base import MakeBrowser, Suite, manifest_of
 
@@ -34,6 +34,10 @@ class RunAbout:
     """The seed of each kind of randomness, by purpose."""
     browser: str | None = None
     """The browser and its version."""
+    num_beside: int = 1
+    """Runs and processes that work at the same time on this machine, this one included."""
+    num_encoded_before: int | None = None
+    """How many items were encoded before the first episode; None if nothing is encoded in advance."""
     command: Sequence[str] = ()
     """The command line, word by word; empty if it was not run by a command."""
 
@@ -125,6 +129,10 @@ class SuiteRun:
             self.suite.judge,
             method=self.about.method,
             source=self.about.source,
+            conditions=Conditions(
+                num_parallel=self.runner.num_parallel * self.about.num_beside,
+                num_encoded_before=self.about.num_encoded_before,
+            ),
             watcher=watcher,
             load_recalled=self._load_recalled,
         )

@@ -18,7 +18,7 @@ from focusmem.model.config import MemoryConfig
 from focusmem.model.policy import MemoryPolicy
 from focusmem.settings import flattened, from_plain, to_plain
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _DTYPES = ("float32", "bfloat16", "float16")
 _WEIGHTS, _CARD = "memory.safetensors", "checkpoint.json"
 
@@ -26,7 +26,7 @@ _WEIGHTS, _CARD = "memory.safetensors", "checkpoint.json"
 _FREE_FIELDS = {
     "lora.dropout",
     "compressor.query_std",
-    "gate.threshold",
+    "gate.threshold_logit",
     "gate.open_at",
     "gate.temperature",
     "gate.stretch",
@@ -157,7 +157,7 @@ class Checkpoint:
         self._check_backbones(policy.backbone, policy.encoder.backbone)
         self._check_config(policy, may_differ)
         state, own = self._weights(), policy.trained_state()
-        if replace(self.config.gate, threshold=policy.config.gate.threshold) != policy.config.gate:
+        if replace(self.config.gate, threshold_logit=policy.config.gate.threshold_logit) != policy.config.gate:
             state, own = (
                 {name: tensor for name, tensor in one.items() if not name.startswith("gate.")} for one in (state, own)
             )
@@ -187,7 +187,7 @@ class Checkpoint:
         """Whether the checkpoint is undamaged and holds exactly the weights that `save` would write. Threshold and
         notes may differ.
         """
-        gate = replace(self.config.gate, threshold=policy.config.gate.threshold)
+        gate = replace(self.config.gate, threshold_logit=policy.config.gate.threshold_logit)
         if replace(self.config, gate=gate) != policy.config:
             return False
         try:
@@ -200,9 +200,9 @@ class Checkpoint:
             stored[name].dtype == tensor.dtype and torch.equal(stored[name], tensor) for name, tensor in own.items()
         )
 
-    def with_threshold(self, threshold: float, *, notes: Mapping[str, Any] | None = None) -> "Checkpoint":
+    def with_threshold(self, threshold_logit: float, *, notes: Mapping[str, Any] | None = None) -> "Checkpoint":
         """Write another gate threshold into the card; the weights stay as they are."""
-        config = replace(self.config, gate=replace(self.config.gate, threshold=threshold))
+        config = replace(self.config, gate=replace(self.config.gate, threshold_logit=threshold_logit))
         changed = replace(self, config=config, notes={**self.notes, **(notes or {})})
         write_whole(self.folder / _CARD, changed._card())
         return changed

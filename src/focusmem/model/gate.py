@@ -18,6 +18,21 @@ from focusmem.settings import checked_dataclass
 
 EvidenceSource = Literal["hidden", "embeddings"]
 _Trust = Annotated[float, Field(gt=0, lt=1)]
+_FLOAT32_MAX = 3.4028234663852886e38
+_Logit = Annotated[float, Field(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX)]
+
+
+def logit_of(trust: float) -> float:
+    """The logit of a trust between 0 and 1; the paper states its threshold gamma as a trust."""
+    if not 0 < trust < 1:
+        raise ConfigError(f"The trust {trust} has no logit; give a number between 0 and 1.")
+    return math.log(trust) - math.log1p(-trust)
+
+
+def trust_of(logit: float) -> float:
+    """The trust that a logit stands for. From about 37 on it is exactly 1, so compare logits and show trust."""
+    small = math.exp(-abs(logit))
+    return (small if logit < 0 else 1.0) / (1 + small)
 
 
 @checked_dataclass(frozen=True, kw_only=True)
@@ -25,8 +40,10 @@ class GateConfig:
     kind: str = "mlp"
     """The gate's class, as a name in `GATES`."""
     hidden_width: PositiveInt = 256
-    threshold: _Trust = 0.3
-    """gamma: at inference a block passes if its trust is above this."""
+    threshold_logit: _Logit = logit_of(0.3)
+    """The logit of gamma: at inference a block passes if its logit is above this. In float32, sigmoid(18) and
+    sigmoid(20) are both 1, so trusts cannot be compared.
+    """
     open_at: _Trust = 0.9
     """Trust of an untrained gate, so that memory passes at the start of training."""
     temperature: PositiveFloat = 2 / 3
@@ -128,8 +145,8 @@ class TrustGate(nn.Module):
     ) -> Trust:
         """Decide for each block. Items that are padding or empty (`valid_N` False) never pass.
 
-        In training mode the decision is sampled, with a `generator` on the logits' device. Otherwise trust is compared
-        with the threshold.
+        In training mode the decision is sampled, with a `generator` on the logits' device. Otherwise logits are
+        compared with the threshold's.
         """
         logits_N = self.logits(state_ND, blocks_NKD, evidence_NE)
         if self.training:
@@ -137,7 +154,7 @@ class TrustGate(nn.Module):
             keep_N = (soft_N > 0.5) & valid_N
             # Straight-through: the value is the decision, the gradient is that of the soft sample.
             return Trust(logits_N, keep_N, keep_N.float() + (soft_N - soft_N.detach()))
-        keep_N = (logits_N.sigmoid() > self.config.threshold) & valid_N
+        keep_N = (logits_N > self.config.threshold_logit) & valid_N
         return Trust(logits_N, keep_N, keep_N.float())
 
     def _hard_concrete(self, logits_N: Tensor, generator: torch.Generator | None) -> Tensor:

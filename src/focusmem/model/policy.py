@@ -152,10 +152,16 @@ class MemoryPolicy(nn.Module):
         roles_N = torch.tensor([place.role for place in places], device=device)
         queries_NKH = self.compressor.queries(roles_N)
         if state_BD is not None:
-            state_ND = state_BD[[place.row for place in places]]
-            summary_NE = torch.cat([group.summary_NE for group in items])
-            queries_NKH = queries_NKH + self.readout(state_ND, summary_NE, self.compressor.role_vectors_RD[roles_N])
+            queries_NKH = queries_NKH + self.query_changes(items, places, state_BD)
         return queries_NKH, roles_N
+
+    def query_changes(self, items: Sequence[EncodedItems], places: Sequence[Place], state_BD: Tensor) -> Tensor:
+        """What the readout adds to the base queries, (N, K, H)."""
+        roles_N = torch.tensor([place.role for place in places], device=state_BD.device)
+        state_ND = state_BD[[place.row for place in places]]
+        summary_NE = torch.cat([group.summary_NE for group in items])
+        changes_NKH: Tensor = self.readout(state_ND, summary_NE, self.compressor.role_vectors_RD[roles_N])
+        return changes_NKH
 
     @torch.no_grad()
     def looked_at(

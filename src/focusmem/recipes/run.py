@@ -111,6 +111,7 @@ def make_run(settings: RunSettings, parts: Parts, folder: Path, command: Sequenc
         may_differ=tuple(f"settings.{name}" for name in SPEED_ONLY),
         seeds={"tasks": settings.suite.lab.seed, "world": settings.suite.lab.world_seed} if parts.is_lab_suite else {},
         browser=chromium_version() if settings.browser.kind == "chromium" else settings.browser.kind,
+        num_beside=settings.num_processes,
         command=command,
     )
     return SuiteRun(

@@ -154,6 +154,8 @@ class PageData:
             "num_prompt_tokens": notes.num_prompt_tokens,
             "num_memory_tokens": notes.num_memory_tokens,
             "is_repeat": notes.is_repeat,
+            "wall_s": notes.wall_s,
+            "num_together": notes.num_together,
             "seconds": {part: round(seconds, 4) for part, seconds in notes.seconds.items()},
         }
 

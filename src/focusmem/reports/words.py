@@ -1,5 +1,8 @@
 """Actions, outcomes and counts in words, for people who watch a run or read about it."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from focusmem.schemas import Outcome
 from focusmem.schemas.action import AnyAction
 
@@ -18,6 +21,21 @@ def in_words(action: AnyAction | None) -> str:
     arguments = action.arguments.model_dump(exclude_none=True, exclude={"reasoning"})
     values = " in ".join(repr(value) if name != "direction" else value for name, value in arguments.items())
     return f"{action.name.replace('_', ' ')} {values}".strip()
+
+
+def at_once(figures: Mapping[str, Any]) -> str:
+    """How many episodes ran at the same time; several numbers if the run was resumed with another number."""
+    return _numbers(figures["parallel"])
+
+
+def cache_state(figures: Mapping[str, Any]) -> str:
+    """How many items were encoded before the first episode, and how many while acting; a dash without a cache."""
+    before, num_encoded = figures["cache"]["num_before"], figures["cache"]["num_encoded"]
+    return "-" if num_encoded is None else f"{_numbers(before or [0])} before, {num_encoded} while acting"
+
+
+def _numbers(values: Sequence[int]) -> str:
+    return " or ".join(map(str, values)) or "-"
 
 
 def counted(num: int, word: str) -> str:

@@ -18,7 +18,7 @@ from focusmem.schemas.action import (
     make_action,
     parse_action,
 )
-from focusmem.schemas.episode import AttentionMap, Episode, OfferedItem, StepNotes
+from focusmem.schemas.episode import AttentionMap, Conditions, Episode, OfferedItem, StepNotes
 from focusmem.schemas.evidence import EvidenceItem, Role
 from focusmem.schemas.hit import Hit
 from focusmem.schemas.observation import ControlInfo, Observation
@@ -47,6 +47,7 @@ __all__ = [
     "AttentionMap",
     "Click",
     "Closing",
+    "Conditions",
     "ControlInfo",
     "Environment",
     "Episode",

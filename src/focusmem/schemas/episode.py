@@ -47,12 +47,10 @@ class OfferedItem(Record):
     """The item's number of steps."""
     score: float | None = None
     """The retriever's similarity."""
-    trust: Share | None = None
-    """The gate's trust; absent if there was no gate."""
     trust_logit: float | None = None
-    """The gate's logit, if it was recorded. It is more precise than a trust close to one."""
-    threshold: Share | None = None
-    """The gate accepts an item whose trust is above this, if it was recorded."""
+    """The gate's trust as a logit; absent if there was no gate."""
+    threshold_logit: float | None = None
+    """The gate accepts an item whose logit is above this; absent if there was no gate."""
     is_accepted: bool
     num_tokens: Count | None = None
     """Memory tokens of its block, whether accepted or not; absent if the policy does not tell."""
@@ -75,12 +73,29 @@ class StepNotes(Record):
     """Whether the reply could be read as an action."""
     is_repeat: bool = False
     """Whether the action and the screenshot equal those of the step before."""
+    wall_s: Seconds | None = None
+    """Wall-clock time from the start of the observation to the end of the action, waiting included."""
     seconds: Annotated[dict[Text, Seconds], AfterValidator(sorted_by_key)] = Field(default_factory=dict)
-    """Time by part, for example `observe`, `retrieve`, `remember`, `reply`, `act`."""
+    """This time by part: `observe`, `retrieve`, `remember`, `reply`, `act`, and `wait` for other episodes. A part that
+    was done for several decisions together lasted equally long for each of them.
+    """
+    num_together: Count | None = None
+    """How many decisions the mind answered together, this one included; absent if the mind does not tell."""
+    num_encoded: Count | None = None
+    """How many items were encoded for these decisions because no cache held them; absent if nothing is cached."""
+
+
+class Conditions(Record):
+    """What the times of an episode depend on, besides the machine."""
+
+    num_parallel: Annotated[int, Field(ge=1, le=2**31)]
+    """At most this many episodes run at the same time."""
+    num_encoded_before: Count | None = None
+    """How many items were encoded before the first episode began; absent if nothing is encoded in advance."""
 
 
 class Episode(Record):
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     """Increased when the meaning of a field changes."""
     task: Task
     attempt: Annotated[int, Field(ge=1, le=2**31)] = 1
@@ -100,6 +115,6 @@ class Episode(Record):
     notes: Annotated[tuple[StepNotes, ...], Field(max_length=MAX_STEPS)] = ()
     """One for each step of the trajectory."""
     seconds: Seconds = 0.0
-    """The time of all parts of all steps. Waiting for other episodes does not count. Observing and acting are timed by
-    the clock, so they grow with the number of parallel episodes.
-    """
+    """The wall-clock time of all steps. It grows with the number of parallel episodes."""
+    conditions: Conditions | None = None
+    """The conditions of these times; absent if they are not known."""

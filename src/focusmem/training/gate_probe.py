@@ -88,5 +88,5 @@ def probe_auc(
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     with torch.no_grad():
-        trust_N = gate.logits(held_out.state_ND, held_out.blocks_NKD, held_out.evidence_NE).sigmoid()
-    return area_under_curve(trust_N[held_out.is_right_N].tolist(), trust_N[~held_out.is_right_N].tolist())
+        logits_N = gate.logits(held_out.state_ND, held_out.blocks_NKD, held_out.evidence_NE)
+    return area_under_curve(logits_N[held_out.is_right_N].tolist(), logits_N[~held_out.is_right_N].tolist())

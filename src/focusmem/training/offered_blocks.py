@@ -26,9 +26,9 @@ class Offered:
     is_negative: list[bool]
     """Of each block, whether it was put in to mislead."""
 
-    def trust(self, policy: MemoryPolicy) -> list[float]:
-        """The gate's trust in each block, between 0 and 1."""
-        return gate_logits(policy, self.memory, list(range(len(self.is_negative)))).double().sigmoid().tolist()
+    def logits(self, policy: MemoryPolicy) -> list[float]:
+        """The gate's logit of each block."""
+        return gate_logits(policy, self.memory, list(range(len(self.is_negative)))).tolist()
 
 
 @torch.no_grad()

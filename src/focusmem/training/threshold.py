@@ -1,11 +1,16 @@
 """Chooses gamma, the gate's threshold, on validation data by its effect on actions; and measures how well trust
 separates right from misleading blocks, which depends on no threshold.
+
+Trust is compared as logits throughout, because different logits may have equal trusts in float32.
 """
 
 import logging
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +24,12 @@ from focusmem.training.offered_blocks import MAX_TOKENS, Offered, offered_blocks
 from focusmem.training.pathway import reply_nats
 
 _log = logging.getLogger(__name__)
+_LEAST: Final = float(np.finfo(np.float32).min)
 
 
 @dataclass(frozen=True)
 class GateScores:
-    """Trust, between 0 and 1, of blocks that belong to their decision and of blocks that were put in to mislead."""
+    """Logits of blocks that belong to their decision and of blocks that were put in to mislead."""
 
     right: tuple[float, ...]
     misleading: tuple[float, ...]
@@ -34,7 +40,8 @@ class ActionChoice:
     """The threshold under which demonstrated actions are likeliest, and the mean nats of a whole action with it, with
     every block and with none."""
 
-    threshold: float
+    threshold_logit: float
+    """Exact in float32, in which the gate compares."""
     mean_nats: float
     nats_with_all: float
     nats_with_none: float
@@ -45,19 +52,19 @@ class ActionChoice:
 
 @dataclass(frozen=True)
 class Sweep:
-    """One decision while the threshold rises: the trust of its blocks from the lowest on, and the nats of its action
+    """One decision while the threshold rises: the logits of its blocks from the lowest on, and the nats of its action
     with all of them, without the first, and so on to none."""
 
-    trusts: tuple[float, ...]
+    logits: tuple[float, ...]
     nats: tuple[float, ...]
 
 
 @torch.no_grad()
 def gate_scores(policy: MemoryPolicy, batches: Iterable[Offered]) -> GateScores:
-    """The gate's trust in every block, as it would be at inference."""
+    """The gate's logit of every block, as it would be at inference."""
     scores: dict[bool, list[float]] = {False: [], True: []}
     for offered in batches:
-        for value, is_negative in zip(offered.trust(policy), offered.is_negative, strict=True):
+        for value, is_negative in zip(offered.logits(policy), offered.is_negative, strict=True):
             scores[is_negative].append(value)
     return GateScores(tuple(scores[False]), tuple(scores[True]))
 
@@ -67,9 +74,9 @@ def action_sweeps(policy: MemoryPolicy, batches: Iterable[Offered]) -> list[Swee
     """What each possible threshold does to the actions, decision by decision."""
     found: list[Sweep] = []
     for offered in batches:
-        memory, trust = offered.memory, offered.trust(policy)
+        memory, logits = offered.memory, offered.logits(policy)
         of_row: dict[int, list[int]] = {}
-        for block in sorted(range(len(trust)), key=trust.__getitem__):
+        for block in sorted(range(len(logits)), key=logits.__getitem__):
             if memory.valid[block]:
                 of_row.setdefault(memory.places[block].row, []).append(block)
         kept = [(row, blocks[num:]) for row, blocks in of_row.items() for num in range(len(blocks) + 1)]
@@ -82,27 +89,29 @@ def action_sweeps(policy: MemoryPolicy, batches: Iterable[Offered]) -> list[Swee
         )
         nats = iter(reply_nats(policy.backbone, injected, max_tokens=MAX_TOKENS))
         for blocks in of_row.values():
-            found.append(Sweep(tuple(trust[block] for block in blocks), tuple(next(nats) for _ in (*blocks, None))))
+            found.append(Sweep(tuple(logits[block] for block in blocks), tuple(next(nats) for _ in (*blocks, None))))
     return found
 
 
 def choose_by_actions(sweeps: Sequence[Sweep]) -> ActionChoice:
     """The threshold that makes the actions likeliest.
 
-    Candidates lie in the middle between neighbouring trusts. Of equally good ones, that with the widest gap around it
-    is taken, then the lowest.
+    Candidates lie in the middle between neighbouring logits. Of equally good ones, that with the widest gap around it
+    is taken, then the lowest. Infinite logits always or never pass.
     """
     events = sorted(change for one in sweeps for change in _changes(one))
     if not events:
         raise ConfigError("A threshold cannot be chosen without any blocks; the validation data has none.")
-    trusts = np.array([trust for trust, _ in events])
+    logits = [float(np.float32(logit)) for logit, _ in events]
+    if any(map(math.isnan, logits)):
+        raise ConfigError("A threshold cannot be chosen: the gate's logits are not all numbers.")
     totals = np.cumsum([sum(one.nats[0] for one in sweeps), *(change for _, change in events)])
-    edges = np.concatenate([[0.0], trusts, [1.0]])
-    allowed = [index for index in range(len(totals)) if edges[index + 1] > edges[index]]
-    best = min(allowed, key=lambda index: (round(float(totals[index]), 9), edges[index] - edges[index + 1], index))
+    gaps = list(pairwise([_LEAST, *logits, math.inf]))
+    allowed = [index for index, (low, high) in enumerate(gaps) if low < high]
+    best = min(allowed, key=lambda index: (round(float(totals[index]), 9), -_width(*gaps[index]), index))
     num = len(sweeps)
     return ActionChoice(
-        threshold=float(edges[best] + edges[best + 1]) / 2,
+        threshold_logit=_between(*gaps[best]),
         mean_nats=float(totals[best]) / num,
         nats_with_all=float(totals[0]) / num,
         nats_with_none=float(totals[-1]) / num,
@@ -111,9 +120,26 @@ def choose_by_actions(sweeps: Sequence[Sweep]) -> ActionChoice:
     )
 
 
+def _width(low: float, high: float) -> float:
+    """Beyond the outermost logits, a gap counts as one logit on each side of its threshold."""
+    return high - low if low > _LEAST and high < math.inf else 2.0
+
+
+def _between(low: float, high: float) -> float:
+    """The float32 closest to the middle of a gap for which `high` passes and `low` does not. The ends are float32; a
+    gap below all logits begins at the least float32, and one above them ends at infinity.
+    """
+    if low <= _LEAST:
+        middle = 0.0 if high == math.inf else high - 1
+    else:
+        middle = low + 1 if high == math.inf else low / 2 + high / 2
+    most = -_LEAST if high == math.inf else float(np.nextafter(np.float32(high), np.float32(-math.inf)))
+    return float(np.float32(min(max(middle, low, _LEAST), most)))
+
+
 def _changes(one: Sweep) -> Iterator[tuple[float, float]]:
     """Where the threshold drops a block of a decision, and what that adds to its nats."""
-    return zip(one.trusts, np.diff(one.nats).tolist(), strict=True)
+    return zip(one.logits, np.diff(one.nats).tolist(), strict=True)
 
 
 def area_under_curve(right: Sequence[float], misleading: Sequence[float]) -> float:
@@ -132,13 +158,13 @@ def _counts_below(
 
 def write_threshold(memory: Path, choice: ActionChoice) -> Checkpoint:
     """Makes it the threshold of a stored memory, with the figures it was chosen by."""
-    return Checkpoint.open(memory).with_threshold(choice.threshold, notes={"threshold": asdict(choice)})
+    return Checkpoint.open(memory).with_threshold(choice.threshold_logit, notes={"threshold": asdict(choice)})
 
 
 def set_threshold(policy: MemoryPolicy, memory: Path, data: TrainingData, *, is_dynamic: bool) -> None:
     """Chooses the threshold of a stored memory on data that it did not learn from, if there is anything to remember."""
     sweeps = action_sweeps(policy, offered_blocks(policy, data, is_dynamic=is_dynamic))
-    if any(one.trusts for one in sweeps):
+    if any(one.logits for one in sweeps):
         write_threshold(memory, choose_by_actions(sweeps))
     else:
         _log.warning("the gate's threshold is unchanged: %d decisions have nothing to remember", len(sweeps))
@@ -148,5 +174,5 @@ def _check(right: Sequence[float], misleading: Sequence[float]) -> None:
     for name, values in (("right", right), ("misleading", misleading)):
         if not len(values):
             raise ConfigError(f"There is no area under the curve without any {name} blocks; the data has none.")
-        if not all(0 <= value <= 1 for value in values):
-            raise ConfigError(f"The trust of {name} blocks must be between 0 and 1, and a number.")
+        if any(map(math.isnan, values)):
+            raise ConfigError(f"The logits of {name} blocks must all be numbers, but one is not.")

@@ -42,7 +42,9 @@ def test_found_and_expired_stand_in_front_in_order(policy):
     ]  # fmt: skip
     assert [item.trajectory_id for item in fronted.offered[:3]] == ["trajectory-1", "trajectory-2", "trajectory-3"]
     assert [item.score for item in fronted.offered] == [0.9, 0.8, 0.7, None, None]
-    assert all(item.is_accepted and item.trust is None and item.threshold is None for item in fronted.offered)
+    assert all(
+        item.is_accepted and item.trust_logit is None and item.threshold_logit is None for item in fronted.offered
+    )
     assert (
         fronted.num_memory_tokens
         == 5 * policy.config.compressor.num_tokens
@@ -89,7 +91,7 @@ def test_a_closed_gate_leaves_the_plain_prompt_and_the_record_says_why():
     assert [item.is_accepted for item in fronted.offered] == [False] * 3
     for item in fronted.offered:
         assert item.trust_logit < -10
-        assert item.trust < item.threshold == policy.gate.config.threshold
+        assert item.trust_logit < item.threshold_logit == policy.gate.config.threshold_logit
 
 
 def test_an_item_is_encoded_once(policy):

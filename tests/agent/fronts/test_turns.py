@@ -34,7 +34,7 @@ def test_raw_trajectories_are_what_the_encoder_reads_the_best_first():
         ("trajectory-4", 0, 2, count_parts(records[0])),
         ("trajectory-7", 1, 2, count_parts(records[1])),
     ]
-    assert all(item.is_accepted and item.trust is None for item in fronted.offered)
+    assert all(item.is_accepted and item.trust_logit is None for item in fronted.offered)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from focusmem.lab.memory.variants import LAB_MEMORY
 from focusmem.lab.policy.corpus import Corpus
 from focusmem.lab.world.rollout import screenshot_of
 from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.gate import logit_of
 from focusmem.model.policy import MemoryPolicy
 from focusmem.schemas import action_to_json
 from toys import shake
@@ -63,7 +64,7 @@ def test_alone_is_what_the_policy_alone_would_do_and_memory_changes_it(world, po
 def test_a_shut_gate_leaves_the_policy_alone(policy, tmp_path):
     """And one variant's figures are not another's."""
     folder = stored(policy, tmp_path / "b", name="full", stage="stage_b")
-    Checkpoint.open(folder).with_threshold(1 - 1e-6)
+    Checkpoint.open(folder).with_threshold(logit_of(1 - 1e-6))
     figures = measure_benefit(policy, folder, "full", FEW)
     for group in ("useful", "others"):
         assert figures[group]["with_memory"]["mean_nats"] == pytest.approx(

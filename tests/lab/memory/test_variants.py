@@ -117,8 +117,8 @@ def test_a_gate_is_measured_on_sites_it_has_not_seen(policy, tmp_path):
     assert found["num_right"] > 0
     for value in (found["probe_auc"], found["gate_auc"], found["probe_auc_by_layer"]["1"]):
         assert 0 <= value <= 1
-    threshold = found["chosen_on_validation"]["threshold"]
-    assert Checkpoint.open(tmp_path / "memory").build(policy).config.gate.threshold == pytest.approx(threshold)
+    threshold = found["chosen_on_validation"]["threshold_logit"]
+    assert Checkpoint.open(tmp_path / "memory").build(policy).config.gate.threshold_logit == pytest.approx(threshold)
 
 
 def test_a_memory_that_names_no_variant_acts(policy, tmp_path):

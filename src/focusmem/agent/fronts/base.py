@@ -30,6 +30,8 @@ class Fronted:
     """Memory and prompt as input embeddings, if memory is latent: for policies that take embeddings."""
     num_memory_tokens: int | None = 0
     """How many tokens memory puts in front of the prompt; None if that is not known."""
+    num_encoded: int | None = None
+    """How many items were encoded for all decisions of the batch; None if the front caches nothing."""
     offered: tuple[OfferedItem, ...] = ()
     """The items that memory offered, accepted or not, in the order of the prompt."""
 

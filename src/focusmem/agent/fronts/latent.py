@@ -1,10 +1,10 @@
 """Latent memory: found trajectories and the episode's expired history, each as a block of memory tokens."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
+import torch
 from pydantic import Field
 
 from focusmem.agent.decision import Decision
@@ -74,7 +74,9 @@ class LatentFront:
         serialised = [prompt for own in evidence for _, prompt in own]
         numbers = [number for number, own in enumerate(evidence) for _ in own]
         places = [Place(number, ROLES.index(item.role), item.rank) for number, item in zip(numbers, items, strict=True)]
+        num_encoded_before = self.cache.counts.num_encoded
         encoded = self.cache.fetch(serialised)
+        num_encoded = self.cache.counts.num_encoded - num_encoded_before
         rows, injected, memory = self.policy.recall(
             prompts, encoded, places, is_dynamic=self.use.is_dynamic, is_gated=self.use.is_gated
         )
@@ -89,6 +91,7 @@ class LatentFront:
                 decision.episode_id,
                 row=after,
                 num_memory_tokens=after.length - before.length,
+                num_encoded=num_encoded,
                 offered=tuple(own),
             )
             for prompt, decision, before, after, own in zip(prompts, decisions, rows, injected, offered, strict=True)
@@ -118,7 +121,8 @@ class LatentFront:
         if memory is None:  # there were no items
             return []
         trust = memory.trust
-        logits = [None] * len(items) if trust is None else trust.logits_N.tolist()
+        finite = torch.finfo(torch.float32)  # a record holds finite numbers only
+        logits = [None] * len(items) if trust is None else trust.logits_N.clamp(finite.min, finite.max).tolist()
         return [
             OfferedItem(
                 role=item.role,
@@ -126,9 +130,8 @@ class LatentFront:
                 trajectory_id=item.trajectory_id,
                 num_steps=len(item.steps),
                 score=item.score,
-                trust=None if logit is None else 1 / (1 + math.exp(-max(-500.0, logit))),
                 trust_logit=logit,
-                threshold=None if trust is None else self.policy.gate.config.threshold,
+                threshold_logit=None if trust is None else self.policy.gate.config.threshold_logit,
                 is_accepted=is_accepted,
                 num_tokens=self.policy.config.compressor.num_tokens,
                 attention=attention,

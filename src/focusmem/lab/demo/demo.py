@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,7 @@ def play(runs: Runs, folder: Path, choice: BrowserChoice, watcher_of: Callable[[
     turn = threading.Lock()
     for run in runs.values():
         run.mind = _InTurn(run.mind, turn)
+        run.about = replace(run.about, num_beside=len(runs))
     asyncio.run(_play(runs, choice, watcher_of))
     for run in runs.values():
         summarise(run.folder)

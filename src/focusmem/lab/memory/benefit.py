@@ -6,6 +6,7 @@ apart.
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from focusmem.settings import checked_dataclass
 from focusmem.training.loader import prepared_batches
 from focusmem.training.pathway import EmbeddedShare, EncodedShare, embed, reply_nats, shared_blocks
 from focusmem.training.prepared import Needs, Prepared, Preparer
+from focusmem.training.readout_activity import NUM_SUMS, ReadoutActivity, activity_sums
 from focusmem.training.stage_b import StageB
 from focusmem.training.variants import Variant
 
@@ -52,7 +54,8 @@ def measure_benefit(
 ) -> dict[str, Any]:
     """The negative log-likelihood of each expert action, with the memory and without it, on a split's sites.
 
-    Decisions that an item in front can help with are counted apart from the others; see `useful_decisions`.
+    Decisions that an item in front can help with are counted apart from the others; see `useful_decisions`. A memory
+    with a readout is also measured with the states of neighbouring decisions; see `training/readout_activity.py`.
     """
     memory, chosen, config = load_memory(policy, checkpoint, name), variant(name), config or BenefitConfig()
     world = World(config.world_seed)
@@ -71,12 +74,16 @@ def measure_benefit(
     batches = prepared_batches(
         LabStream(source, every), Preparer(memory, Needs()), range(num_batches), num_workers=config.num_workers
     )
+    activity = torch.zeros(NUM_SUMS, dtype=torch.float64, device=policy.device)
     with Progress("benefit", total=num_batches) as line:
         for number, ([share], _) in enumerate(batches):
             rows = embed(memory, share, look)
             alone = reply_nats(policy, rows.decisions, max_tokens=_MAX_TOKENS)
-            injected = memory.inject(rows.decisions, _remembered(memory, chosen, share, rows))
-            helped = reply_nats(policy, injected, max_tokens=_MAX_TOKENS)
+            encoded = EncodedShare.of(memory, rows.items, max_tokens=_MAX_TOKENS)
+            remembered = _remembered(memory, chosen, share, rows, encoded)
+            helped = reply_nats(policy, memory.inject(rows.decisions, remembered), max_tokens=_MAX_TOKENS)
+            if chosen.is_dynamic:
+                activity += activity_sums(memory, share, rows, encoded, remembered, helped, max_tokens=_MAX_TOKENS)
             pairs = iter(zip(alone, helped, strict=True))
             first = number * _EPISODES_AT_ONCE
             for episode in range(first, first + _EPISODES_AT_ONCE):
@@ -84,17 +91,24 @@ def measure_benefit(
                 found["useful"].append([pair for is_useful, pair in useful if is_useful])
                 found["others"].append([pair for is_useful, pair in useful if not is_useful])
             line.step()
-    return {"memory": name, "split": config.split, **{group: _summary(episodes) for group, episodes in found.items()}}
+    figures = {group: _summary(episodes) for group, episodes in found.items()}
+    return {"memory": name, "split": config.split, **figures, **_readout(ReadoutActivity.of(activity))}
 
 
-def _remembered(memory: MemoryPolicy, chosen: Variant, share: Prepared, rows: EmbeddedShare) -> Memory | None:
+def _remembered(
+    memory: MemoryPolicy, chosen: Variant, share: Prepared, rows: EmbeddedShare, encoded: EncodedShare
+) -> Memory | None:
     """What stands in front of each decision, as when acting."""
     if not rows.items:
         return None
-    encoded = EncodedShare.of(memory, rows.items, max_tokens=_MAX_TOKENS)
     if chosen.stage_b is not None:
         return StageB(chosen.stage_b).remember(memory, share, rows, encoded)[0]
     return shared_blocks(encoded.fixed_blocks(memory, share.roles), share.item_of_use, share.places)
+
+
+def _readout(activity: ReadoutActivity | None) -> dict[str, Any]:
+    """Nothing for a memory without a readout, whose blocks are the same for every state."""
+    return {} if activity is None else {"readout": asdict(activity) | {"is_inert": activity.is_inert}}
 
 
 def _summary(episodes: Sequence[Sequence[tuple[float, float]]]) -> dict[str, Any]:

@@ -175,13 +175,13 @@ def measure_gate(
         figures |= {
             "chosen_on_validation": asdict(choice),
             "gate_auc": area_under_curve(found.right, found.misleading),
-            "right_passage": _share_above(found.right, choice.threshold),
-            "misleading_passage": _share_above(found.misleading, choice.threshold),
+            "right_passage": _share_above(found.right, choice.threshold_logit),
+            "misleading_passage": _share_above(found.misleading, choice.threshold_logit),
         }
         if sets_threshold:
             write_threshold(checkpoint, choice)
     return figures
 
 
-def _share_above(values: Sequence[float], threshold: float) -> float:
-    return sum(value > threshold for value in values) / len(values)
+def _share_above(logits: Sequence[float], threshold_logit: float) -> float:
+    return sum(logit > threshold_logit for logit in logits) / len(logits)

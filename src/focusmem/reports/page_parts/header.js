@@ -7,7 +7,7 @@ const COLUMNS = [
   { head: "errors", show: (f) => number(sum(f.num_errors, f.num_blocked)), more: errorWords },
   { head: "limit reached", show: (f) => percent(f.hit_max_rate) },
   { head: "steps", show: (f) => number(f.mean_steps) },
-  { head: "time per step", show: (f) => seconds(f.mean_step_s) },
+  { head: "time per step", show: (f) => seconds(f.mean_step_s), more: conditionWords },
   { head: "tokens per step", show: (f) => number(f.mean_prompt_tokens, 0), more: (f) => `+ ${number(f.mean_memory_tokens, 0)} memory` },
   { head: "accepted", show: (f) => percent(f.accepted_rate) },
   { head: "judge calls", show: (f) => number(f.judge_calls), more: (f) => seconds(f.judge_s), isShown: (f) => f.judge_calls > 0 },
@@ -24,6 +24,13 @@ function successWords(figures) {
 
 function wonWords(figures) {
   return `${number(figures.num_won)} of ${number(figures.num_tasks * figures.num_attempts || null)}`;
+}
+
+function conditionWords(figures) {
+  const { parallel, cache } = figures;
+  if (!Array.isArray(parallel) || !parallel.length) return null;
+  const encoded = cache && typeof cache.num_encoded === "number" ? `, ${plural(cache.num_encoded, "item")} encoded on the way` : "";
+  return `${parallel.join(" or ")} at once${encoded}`;
 }
 
 function judgedWords(figures) {

@@ -41,26 +41,37 @@ function memoryCard(item, step, episode) {
       "div",
       { class: "measures" },
       item.score === null ? null : measure("similarity", item.score),
-      item.trust === null ? null : measure("gate", item.trust, { kind: item.is_accepted ? "accepted" : "rejected", needed: item.threshold }),
+      item.trust_logit === null ? null : gateMeasure(item),
       make("span", { class: "faint" }, `${plural(item.num_steps, "step")}, ${item.num_tokens ? plural(item.num_tokens, "token") : "raw"}`),
     ),
     thumbnails(item, source, step, episode),
   );
 }
 
-function measure(name, value, { kind = "", needed = null } = {}) {
-  const bar = make("span", { class: `bar ${kind}` }, make("i"), needed === null ? null : make("u"));
+function measure(name, value) {
+  const bar = make("span", { class: "bar" }, make("i"));
   bar.firstChild.style.width = `${100 * Math.min(1, Math.max(0, value))}%`;
-  if (needed !== null) bar.lastChild.style.left = `${100 * needed}%`;
-  // A threshold is often close to one, where two digits do not show which value is larger.
-  const digits = needed === null ? 2 : 3;
+  return make("span", { class: "measure" }, make("span", { class: "faint" }, name), bar, make("b", {}, value.toFixed(2)));
+}
+
+function trustOf(logit) {
+  return 1 / (1 + Math.exp(-logit));
+}
+
+function gateMeasure(item) {
+  // The bar shows trust. The numbers are logits, because a trust close to one does not show which value is larger.
+  const bar = make("span", { class: `bar ${item.is_accepted ? "accepted" : "rejected"}` }, make("i"), make("u"));
+  bar.firstChild.style.width = `${100 * trustOf(item.trust_logit)}%`;
+  bar.lastChild.style.left = `${100 * trustOf(item.threshold_logit)}%`;
+  const [own, needed] = [item.trust_logit, item.threshold_logit].map((logit) => (Math.abs(logit) < 1e4 ? logit.toFixed(2) : logit.toExponential(1)));
+  const trust = `trust ${trustOf(item.trust_logit).toPrecision(3)}, needs more than ${trustOf(item.threshold_logit).toPrecision(3)}`;
   return make(
     "span",
-    { class: "measure" },
-    make("span", { class: "faint" }, name),
+    { class: "measure", title: trust },
+    make("span", { class: "faint" }, "gate logit"),
     bar,
-    make("b", {}, value.toFixed(digits)),
-    needed === null ? null : make("span", { class: "faint needed" }, `needs ${needed.toFixed(digits)}`),
+    make("b", {}, own),
+    make("span", { class: "faint needed" }, `needs more than ${needed}`),
   );
 }
 

@@ -15,7 +15,7 @@ function stepView(episode, place, { isPromptOpen }) {
       step.action?.arguments.reasoning ? make("p", { class: "reasoning" }, step.action.arguments.reasoning) : null,
       step.error ? make("p", { class: "error-text" }, step.error) : null,
       step.is_repeat ? make("p", { class: "warning" }, "Same action and same screenshot as in the step before.") : null,
-      timeBar(step.seconds),
+      timeBar(step),
       tokenLine(step),
       step.reply === null ? null : folded("Reply", () => [make("pre", {}, step.reply)]),
       promptFold(step, episode, isPromptOpen),
@@ -34,13 +34,14 @@ function closingView(closing) {
   return make("div", { class: "step closing" }, seenView(closing, words, words), make("p", { class: "decided faint" }, words));
 }
 
-const PARTS = ["observe", "retrieve", "remember", "reply", "act"];
+const PARTS = ["observe", "wait", "retrieve", "remember", "reply", "act"];
 
-function timeBar(parts) {
+function timeBar(step) {
+  const parts = step.seconds;
   // Known parts come first, in the order in which they happen.
   const unknown = Object.keys(parts).filter((part) => !PARTS.includes(part));
   const entries = [...PARTS, ...unknown].map((part) => [part, parts[part] ?? 0]);
-  const total = entries.reduce((sum, [, value]) => sum + value, 0);
+  const total = step.wall_s;
   if (!total) return null;
   const bar = make("div", { class: "times", role: "img", "aria-label": `This step took ${seconds(total)}` });
   const legend = make("p", { class: "legend" }, make("b", {}, seconds(total)));
@@ -51,6 +52,7 @@ function timeBar(parts) {
     bar.append(piece);
     legend.append(make("span", {}, make("i", { class: `part part-${place % 6}` }), `${part} ${seconds(value)}`));
   });
+  if (step.num_together > 1) legend.append(make("span", {}, `answered together with ${plural(step.num_together - 1, "other decision")}`));
   return make("div", {}, bar, legend);
 }
 
