@@ -115,7 +115,8 @@ def whole_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
         except OSError as error:
             raise _could_not_write(path, error) from error
         finally:
-            shutil.rmtree(partial, ignore_errors=True)
+            for left in (begun, partial):
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def clear_unfinished(parent: Path) -> None:

@@ -428,7 +428,7 @@ def test_a_damaged_or_missing_table_says_what_to_do(bank, embedder, damage):
     ):
         with pytest.raises(StorageError, match=r"missing or damaged.*focusmem bank reembed"):
             attempt()
-    assert bank.load("trajectory-1").trajectory == make_stored(1).trajectory, "trajectories are still there"
+    assert bank.folder.load("trajectory-1").trajectory == make_stored(1).trajectory, "trajectories are still there"
 
 
 def test_lancedb_that_is_not_installed_is_named(bank, monkeypatch):

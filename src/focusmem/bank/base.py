@@ -57,7 +57,9 @@ class StoredBank(SearchableBank, Protocol):
         """Numbers per vector."""
 
     def blocks(self) -> Iterable[Block]:
-        """Yields all entries with their vectors, block by block, in the order of the store; damaged ones are left out."""
+        """Yields all entries with their vectors, block by block, in the order of the store; those with a damaged vector
+        are left out.
+        """
 
     def damaged(self) -> list[str]:
         """Trajectories whose vector, or entry, is damaged, by id."""

@@ -65,7 +65,13 @@ class BankFolder:
                 f"There is no bank at {self.path}: it has no {BANK_FILE}. Make one with: "
                 f"focusmem bank add {self.path} TRAJECTORIES --embedder FOLDER"
             )
-        return parse_record(Manifest, read_plain_file(path, MAX_DOCUMENT_BYTES), str(path))
+        try:
+            return parse_record(Manifest, read_plain_file(path, MAX_DOCUMENT_BYTES), str(path))
+        except RecordError as error:
+            raise RecordError(
+                f"{error} If it is damaged, make a new bank of the trajectories with: focusmem bank import NEW "
+                f"{self.path / _TRAJECTORIES} --embedder FOLDER"
+            ) from error
 
     def write_manifest(self, manifest: Manifest) -> None:
         write_whole(self.path / BANK_FILE, dump_record(manifest))

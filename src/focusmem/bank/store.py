@@ -27,6 +27,7 @@ from focusmem.bank.vectors import (
     UNTOUCHED,
     Block,
     DamagedRowsError,
+    ResultT,
     VectorTable,
     damaged_rows,
     make_rows,
@@ -151,14 +152,13 @@ class Bank:
         """
         self.folder.trajectory(trajectory_id)  # refuses what cannot be an id
         if self._digests is None:
-            self._digests = self.vectors.contents()
+            self._digests = self._settled(self.vectors.contents)
         digest = self._digests.get(trajectory_id)
         if digest is not None:
             with contextlib.suppress(UserError):
                 return self.load_checked(trajectory_id, digest)
         # The digests may be older than the trajectory.
-        self.vectors.newest_version()
-        digest = self.vectors.contents([trajectory_id]).get(trajectory_id)
+        digest = self._settled(lambda: self.vectors.contents([trajectory_id])).get(trajectory_id)
         if digest is None:
             return self.folder.load(trajectory_id)
         self._digests[trajectory_id] = digest
@@ -179,9 +179,7 @@ class Bank:
 
     def entries(self) -> list[Entry]:
         """All trajectories, ordered by id."""
-        self.vectors.newest_version()
-        columns = [*ENTRY_COLUMNS, "entry_check"]
-        found = read_settled(lambda: self.vectors.read(columns), self.vectors.newest_version)
+        found = self._settled(lambda: self.vectors.read([*ENTRY_COLUMNS, "entry_check"]))
         is_damaged_N = entry_checks(found) != found["entry_check"]
         if is_damaged_N.any():
             raise DamagedRowsError.of(found["trajectory_id"][is_damaged_N].tolist(), self.name)
@@ -199,13 +197,16 @@ class Bank:
 
     def damaged(self) -> list[str]:
         """Trajectories whose rows are damaged, by id. It reads all vectors."""
-        self.vectors.newest_version()
-        return sorted(self.vectors.damaged())
+        return sorted(self._settled(self.vectors.damaged))
 
     def without_vector(self) -> list[str]:
         """Trajectories that no search finds because they have no vector, by id."""
+        return sorted(set(self.folder.trajectory_ids()) - set(self._settled(self.vectors.contents)))
+
+    def _settled(self, read: Callable[[], ResultT]) -> ResultT:
+        """What `read` finds in the newest version of the table."""
         self.vectors.newest_version()
-        return sorted(set(self.folder.trajectory_ids()) - set(self.vectors.contents()))
+        return read_settled(read, self.vectors.newest_version)
 
     def catalogue(self) -> list[str]:
         return self.folder.catalogue()
@@ -259,8 +260,8 @@ class Bank:
         """The indices of the items that are sound and new, and a report on the others. An item whose copy in the bank
         is damaged counts as new.
         """
-        self.vectors.newest_version()
-        there = self.vectors.sound_contents([item.trajectory.trajectory_id for item in items])
+        names = [item.trajectory.trajectory_id for item in items]
+        there = self._settled(lambda: self.vectors.sound_contents(names))
         seen: set[str] = set()
         wanted, known, failures = [], [], []
         for place, item in enumerate(items):
