@@ -16,6 +16,7 @@ from typing import IO, Self
 from focusmem.errors import StorageError
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9_-])?")
+_UNFINISHED = re.compile(r"\..+\.[0-9a-f]{12}\.partial", re.DOTALL)
 
 
 def sha256_hex(data: bytes) -> str:
@@ -38,20 +39,37 @@ def is_safe_name(name: str) -> bool:
 _READ_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
 
 
-def read_plain_file(path: Path, max_bytes: int) -> bytes:
-    """The content of an ordinary file; links, pipes, devices and more than `max_bytes` are refused."""
+@contextlib.contextmanager
+def open_plain_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open an ordinary file for reading; links, pipes and devices are refused, and opening one does not wait."""
     try:
         kind = path.lstat()
         if not stat.S_ISREG(kind.st_mode):
             what = "a symbolic link" if stat.S_ISLNK(kind.st_mode) else "a folder or a device"
             raise StorageError(f"{path} should be an ordinary file, but it is {what}.")
         with os.fdopen(os.open(path, _READ_FLAGS), "rb") as file:
-            data = file.read(max_bytes + 1)
+            yield file
     except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
         raise StorageError(f"Could not read {path}: {_reason(error)}.") from error
+
+
+def read_plain_file(path: Path, max_bytes: int) -> bytes:
+    """The content of an ordinary file; more than `max_bytes` are refused."""
+    with open_plain_file(path) as file:
+        data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
         raise StorageError(f"{path} is too large: at most {max_bytes} bytes are read.")
     return data
+
+
+def check_not_linked(folder: Path) -> None:
+    """Raise an error if a folder that must lie where it is named is a symbolic link to elsewhere."""
+    try:
+        is_linked = folder.is_symlink()
+    except (OSError, ValueError) as error:
+        raise StorageError(f"Could not look at {folder}: {_reason(error)}.") from error
+    if is_linked:
+        raise StorageError(f"{folder} should be a folder, but it is a symbolic link.")
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -74,23 +92,69 @@ def write_whole(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def whole_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
-    """Yield a folder to fill; it takes its final name only when the block ends without an error."""
+    """Yield a folder to fill; it takes its final name only when the block ends without an error.
+
+    The unfinished folder is locked until then, so that `clear_unfinished` can tell it from one that a killed process
+    left.
+    """
     if os.path.lexists(path):
         if not replace:
             raise StorageError(f"{path} exists already; delete it first or choose another name.")
         if path.is_symlink() or not path.is_dir():
             raise StorageError(f"{path} is not a folder, so it is not replaced by one.")
-    partial = _beside(path, "partial")
+    begun, partial = _beside(path, "begun"), _beside(path, "partial")
+    with contextlib.ExitStack() as held:
+        try:
+            begun.mkdir(parents=True)
+            held.enter_context(_locked_folder(begun))
+            begun.rename(partial)  # only now, so that no other process sees it unlocked under a name that it clears
+            yield partial
+            _sync_folder(partial)
+            _swap_in(partial, path)
+            _sync_folder(path.parent)
+        except OSError as error:
+            raise _could_not_write(path, error) from error
+        finally:
+            for left in (begun, partial):
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def clear_unfinished(parent: Path) -> None:
+    """Remove the folders in `parent` that `whole_folder` began in processes that have died. Those of living processes
+    are locked and stay.
+    """
+    with contextlib.suppress(OSError):  # a remainder that cannot be removed hinders nobody
+        for path in parent.iterdir():
+            if _UNFINISHED.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+                with _locked_folder(path) as is_mine:
+                    if is_mine:
+                        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked_folder(folder: Path) -> Iterator[bool]:
+    """Lock the folder itself, since a lock file would become a part of it. Yields False if another process holds it, or
+    the system cannot lock folders (Windows, some network drives).
+    """
+    if sys.platform == "win32":
+        yield False
+        return
+    import fcntl
+
     try:
-        partial.mkdir(parents=True)
-        yield partial
-        _sync_folder(partial)
-        _swap_in(partial, path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise _could_not_write(path, error) from error
+        handle = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        yield False
+        return
+    try:
+        is_mine = True
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            is_mine = False
+        yield is_mine
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        os.close(handle)
 
 
 def remove_folder(path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from banks import WordEmbedder, ids_of, make_many, make_stored
 from clocks import PATIENT_S
 from focusmem.bank import Bank, RetrievalConfig, store
-from focusmem.bank.vectors import VectorTable
+from focusmem.bank.vectors import VectorTable, rows_to_bytes
 from focusmem.errors import StorageError
 from focusmem.schemas import check_trajectory
 
@@ -132,7 +132,7 @@ def die_in(place: str, what: str) -> str:
     return f"""
 import os
 import focusmem.bank.store as store
-from focusmem.bank.vectors import VectorTable
+from focusmem.bank.vectors import VectorTable, rows_to_bytes
 real = {place}
 calls = []
 def dying(*args, **kwargs):
@@ -194,12 +194,45 @@ Bank.open(path).add([make_stored(3)], embedder)
     check_is_sound(path, ids_of(make_many(3)))
 
 
-def test_a_damaged_note_is_dropped(path, caplog):
-    for name in ("a.add", "b.delete"):
-        (path / "journal").mkdir(exist_ok=True)
-        (path / "journal" / name).write_bytes(b"[1, junk")
-    Bank.open(path)
-    assert "cannot be read and is dropped" in caplog.text
+def of_another_width():
+    other = WordEmbedder(width=7)
+    return other.embed_trajectories([make_stored(8)])
+
+
+def changed_rows(bank, change):
+    rows = bank.make_rows([make_stored(8).trajectory], WordEmbedder().vector("x")[None])
+    return rows_to_bytes(change(rows))
+
+
+DAMAGED_NOTES = {
+    "junk.add": lambda bank: b"[1, junk",
+    "junk.delete": lambda bank: b"[1, junk",
+    "deep.delete": lambda bank: b"[" * 100_000,
+    "no-list.delete": lambda bank: b'{"trajectory-1": 1}',
+    "foreign.add": lambda bank: changed_rows(bank, lambda rows: rows.rename_columns(["x", *rows.column_names[1:]])),
+    "less.add": lambda bank: changed_rows(bank, lambda rows: rows.drop_columns(["site"])),
+    "more.add": lambda bank: changed_rows(bank, lambda rows: rows.append_column("more", rows["site"])),
+    "width.add": lambda bank: rows_to_bytes(bank.make_rows([make_stored(8).trajectory], of_another_width())),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED_NOTES)
+def test_a_note_that_cannot_be_used_is_set_aside_and_named(path, caplog, name):
+    note = path / "journal" / name
+    note.parent.mkdir(exist_ok=True)
+    note.write_bytes(DAMAGED_NOTES[name](Bank.open(path)))
+    bank = Bank.open(path)
+    assert f"{note}.set-aside" in caplog.text
+    assert bank.add([make_stored(3)], WordEmbedder()).added == ("trajectory-3",)
+    assert (path / "journal" / f"{name}.set-aside").exists()
+    check_is_sound(path, ids_of(make_many(4)))
+    bank.delete(["trajectory-3"])
+    assert list((path / "journal").iterdir()) == [], "a note may hold vectors of what is deleted"
+
+
+def test_a_pipe_among_the_notes_is_not_waited_for(path):
+    (path / "journal").mkdir(exist_ok=True)
+    os.mkfifo(path / "journal" / "a.add")
     check_is_sound(path, ids_of(make_many(3)))
 
 

@@ -143,8 +143,8 @@ def test_bad_ones_in_the_middle_of_an_import_are_named_and_counted(export, tmp_p
     reasons = {failure.name.split("/")[-1]: failure.reason for failure in report.failures}
     assert set(reasons) == {f"trajectory-{number}" for number in (3, 7, 9, 11, 15)}
     assert "not valid JSON" in reasons["trajectory-3"]
-    assert "another id" in reasons["trajectory-11"]
-    assert "length is not one" in reasons["trajectory-15"]
+    assert "has changed since it was stored" in reasons["trajectory-11"]
+    assert "vector in the export is damaged" in reasons["trajectory-15"]
     assert (line.total, line.num_done, line.num_failed) == (20, 20, 5)
     assert Bank.open(tmp_path / "new").stats().num_trajectories == 15
 

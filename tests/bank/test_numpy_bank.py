@@ -155,7 +155,7 @@ def test_a_damaged_vector_is_named(export):
     vectors = np.load(export / "vectors.npy")
     vectors[2] *= 2
     np.save(export / "vectors.npy", vectors)
-    with pytest.raises(RecordError, match=r"vector of trajectory-\d in .* is damaged"):
+    with pytest.raises(RecordError, match=r"vectors of these .* are damaged: trajectory-\d\."):
         open_bank(export)
 
 

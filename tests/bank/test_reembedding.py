@@ -1,8 +1,10 @@
 import shutil
+from pathlib import Path
 
 import pytest
 
 from banks import WordEmbedder, ids_of, make_many, make_stored
+from damage import change_record, change_row, damage_manifest
 from focusmem.bank import Bank, Query
 from focusmem.bank.reembedding import reembed
 from focusmem.bank.vectors import table_names
@@ -144,6 +146,29 @@ def test_it_mends_a_damaged_or_missing_table(path, is_table_there):
         shutil.rmtree(path / "vectors")
     assert reembed(path, OLD).num_embedded == 20
     check_all_are_found(path, OLD, 20)
+
+
+def test_it_mends_a_table_that_makes_the_vector_store_panic(path):
+    damage_manifest(Bank.open(path))
+    assert reembed(path, OLD).num_embedded == 20
+    check_all_are_found(path, OLD, 20)
+
+
+def test_it_makes_only_damaged_vectors_again(path):
+    change_row(Bank.open(path), "trajectory-3", "vector")
+    change_row(Bank.open(path), "trajectory-4", "instruction")
+    assert reembed(path, OLD).num_embedded == 2
+    check_all_are_found(path, OLD, 20)
+
+
+@pytest.mark.parametrize("embedder", [OLD, NEW])
+def test_damage_is_not_taken_for_the_content_of_a_trajectory(path, embedder):
+    change_record(path / "trajectories" / "trajectory-3")
+    change_row(Bank.open(path), "trajectory-3", "vector")
+    report = reembed(path, embedder)
+    assert (report.num_trajectories, [Path(one.name).name for one in report.failures]) == (19, ["trajectory-3"])
+    assert "focusmem bank add" in report.failures[0].reason
+    assert len(Bank.open(path).search(embedder.vector("x"), None, 99).hits) == 19
 
 
 def test_it_gives_vectors_to_those_that_have_none(path):

@@ -9,6 +9,17 @@ import numpy as np
 import pytest
 
 from banks import WordEmbedder, ids_of, make_many, make_stored
+from damage import (
+    bytes_in_table,
+    change_record,
+    change_row,
+    change_screenshot,
+    cut_record,
+    damage_manifest,
+    flip,
+    lose_record,
+    lose_screenshot,
+)
 from factories import make_screenshot
 from focusmem.bank import Bank, Query, RetrievalConfig
 from focusmem.errors import ConfigError, MissingPackageError, RecordError, StorageError
@@ -341,6 +352,111 @@ def test_a_damaged_trajectory_can_be_deleted(bank, caplog):
     assert "cannot be found" in caplog.text
 
 
+# Damage
+
+RECORDS = (change_record, cut_record, lose_record)
+SCREENSHOTS = (change_screenshot, lose_screenshot)
+
+
+@pytest.mark.parametrize("damage", [*RECORDS, *SCREENSHOTS])
+def test_a_damaged_trajectory_is_not_loaded(bank, damage):
+    damage(bank.folder.trajectory("trajectory-1"))
+    with pytest.raises(StorageError, match=r"trajectory-1 .*is damaged.*focusmem bank add .* focusmem bank delete"):
+        dict(bank.load("trajectory-1").screenshots)
+
+
+@pytest.mark.parametrize("damage", [*RECORDS, *SCREENSHOTS])
+def test_adding_a_sound_copy_mends_a_damaged_trajectory(bank, embedder, damage):
+    damage(bank.folder.trajectory("trajectory-1"))
+    report = bank.add(make_many(8), embedder)
+    assert (report.added, len(report.known), report.failures) == (("trajectory-1",), 7, ())
+    assert dict(Bank.open(bank.folder.path).load("trajectory-1").screenshots) == make_stored(1).screenshots
+    assert check_trajectory(bank.folder.trajectory("trajectory-1")) == []
+    assert bank.add(make_many(8), embedder).added == ()
+
+
+def test_a_damaged_copy_does_not_replace_a_sound_one(bank, embedder, tmp_path):
+    change_record(bank.folder.trajectory("trajectory-1"))
+    damaged = bank.folder.load("trajectory-1")
+    bank.add([make_stored(1)], embedder)
+    [failure] = bank.add([damaged], embedder).failures
+    assert (failure.name, "has another trajectory" in failure.reason) == ("trajectory-1", True)
+    assert bank.load("trajectory-1").trajectory == make_stored(1).trajectory
+
+
+def test_a_record_that_was_only_written_differently_is_sound(bank):
+    path = bank.folder.trajectory("trajectory-1") / "trajectory.json"
+    path.write_text(json.dumps(json.loads(path.read_text())))
+    assert bank.load("trajectory-1").trajectory == make_stored(1).trajectory
+
+
+def test_a_trajectory_that_others_delete_and_add_again_is_loaded_as_it_is_now(bank, embedder):
+    reader = Bank.open(bank.folder.path)
+    reader.load("trajectory-1")
+    other = make_stored(1, instruction="Something else")
+    bank.delete(["trajectory-1"])
+    bank.add([other], embedder)
+    assert reader.load("trajectory-1").trajectory == other.trajectory
+
+
+@pytest.mark.parametrize("config", [RetrievalConfig(), SKETCHES])
+@pytest.mark.parametrize("column", ["vector", "sketch", "guard", "task_key", "wording_key", "outcome"])
+def test_no_search_uses_a_damaged_row(bank, embedder, config, column):
+    change_row(bank, "trajectory-1", column)
+    with pytest.raises(StorageError, match=r"changed: trajectory-1\. .*focusmem bank reembed"):
+        found(Bank.open(bank.folder.path, config=config), "x", top=99)
+
+
+@pytest.mark.parametrize("column", ["instruction", "content", "site", "num_steps", "source"])
+def test_no_list_shows_a_damaged_row(bank, column):
+    change_row(bank, "trajectory-1", column)
+    with pytest.raises(StorageError, match=r"changed: trajectory-1\. .*focusmem bank reembed"):
+        bank.entries()
+
+
+@pytest.mark.parametrize("config", [RetrievalConfig(), SKETCHES])
+def test_flipped_bits_of_a_vector_on_disk_are_seen(bank, embedder, config):
+    """Signs, exponents and the last digits: those keep the vector's length."""
+    place, start = bytes_in_table(bank, embedder.vector(make_stored(3).trajectory.instruction).tobytes())
+    for bit in (0, 9, 22, 30, 31, 96 * 32 - 1):
+        flip(place, start + bit // 8, bit % 8)
+        with pytest.raises(StorageError, match=r"changed: trajectory-3\. "):
+            found(Bank.open(bank.folder.path, config=config), "x", top=99)
+        flip(place, start + bit // 8, bit % 8)
+    assert len(found(Bank.open(bank.folder.path, config=config), "x", top=99)) == 8
+
+
+def test_a_damaged_row_that_follows_is_not_used_either(bank, embedder):
+    reader = Bank.open(bank.folder.path)
+    assert len(found(reader, "x", top=99)) == 8
+    bank.add([make_stored(9)], embedder)
+    change_row(bank, "trajectory-9", "vector")
+    with pytest.raises(StorageError, match=r"changed: trajectory-9\. "):
+        found(reader, "x")
+
+
+@pytest.mark.parametrize("column", ["vector", "sketch", "instruction", "content", "guard"])
+def test_adding_again_mends_a_damaged_row(bank, embedder, column):
+    change_row(bank, "trajectory-1", column)
+    assert bank.add(make_many(8), embedder).added == ("trajectory-1",)
+    assert len(found(Bank.open(bank.folder.path), "x", top=99)) == len(bank.entries()) == 8
+    assert bank.damaged() == []
+
+
+def test_a_panic_of_the_vector_store_is_an_error_that_says_what_to_do(bank, embedder):
+    damage_manifest(bank)
+    bank = Bank.open(bank.folder.path)
+    for attempt in (bank.entries, lambda: found(bank, "x"), lambda: bank.add([make_stored(9)], embedder)):
+        with pytest.raises(StorageError, match=r"missing or damaged.*focusmem bank reembed"):
+            attempt()
+
+
+def test_a_damaged_manifest_says_what_to_do(bank):
+    (bank.folder.path / "bank.json").write_text("{")
+    with pytest.raises(RecordError, match=r"focusmem bank import NEW .*trajectories --embedder"):
+        Bank.open(bank.folder.path)
+
+
 # Hostile and unlucky things
 
 
@@ -428,7 +544,7 @@ def test_a_damaged_or_missing_table_says_what_to_do(bank, embedder, damage):
     ):
         with pytest.raises(StorageError, match=r"missing or damaged.*focusmem bank reembed"):
             attempt()
-    assert bank.load("trajectory-1").trajectory == make_stored(1).trajectory, "trajectories are still there"
+    assert bank.folder.load("trajectory-1").trajectory == make_stored(1).trajectory, "trajectories are still there"
 
 
 def test_lancedb_that_is_not_installed_is_named(bank, monkeypatch):

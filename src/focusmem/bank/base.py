@@ -57,7 +57,12 @@ class StoredBank(SearchableBank, Protocol):
         """Numbers per vector."""
 
     def blocks(self) -> Iterable[Block]:
-        """Yields all entries with their vectors, block by block, in the order of the store."""
+        """Yields all entries with their vectors, block by block, in the order of the store; those with a damaged vector
+        are left out.
+        """
+
+    def damaged(self) -> list[str]:
+        """Trajectories whose vector, or entry, is damaged, by id."""
 
     def without_vector(self) -> list[str]:
         """Trajectories that no search finds because they have no vector, by id."""

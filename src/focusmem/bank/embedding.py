@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from focusmem.bank.checksums import are_unit
 from focusmem.bank.embedder import Embedder
 from focusmem.bank.reports import Failure
 from focusmem.bank.sketches import Vectors
@@ -14,7 +14,6 @@ from focusmem.errors import UserError
 from focusmem.schemas import StoredTrajectory, load_trajectory
 
 _BATCH_SIZE = 16
-_UNIT_TOLERANCE = 1e-3
 
 ItemT = TypeVar("ItemT")
 
@@ -59,13 +58,6 @@ def embed_each(
         np.concatenate([part[1] for part in parts]),
         tuple(failure for part in parts for failure in part[2]),
     )
-
-
-def are_unit(vectors_ND: Vectors) -> npt.NDArray[np.bool_]:
-    """A mask: True for each vector of length one. A vector with a non-finite value counts as False."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        found_N: npt.NDArray[np.bool_] = np.abs(np.linalg.norm(vectors_ND, axis=1) - 1) <= _UNIT_TOLERANCE
-    return found_N
 
 
 def _only_sound(

@@ -1,23 +1,24 @@
 """Many trajectories in and out of a bank: from folders, from exports, and to exports."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from focusmem.bank.base import StoredBank
+from focusmem.bank.checksums import damaged_vectors
 from focusmem.bank.embedder import Embedder, Identified
-from focusmem.bank.embedding import are_unit, in_batches, load_each
-from focusmem.bank.export_folder import Block, ExportFolder, ExportManifest
+from focusmem.bank.embedding import in_batches, load_each
+from focusmem.bank.export_folder import Block, ExportFolder, Line
 from focusmem.bank.folder import BankFolder
 from focusmem.bank.reports import Added, Exported, Failure
 from focusmem.bank.sketches import Vectors
 from focusmem.bank.sources import find_sources, load_source
 from focusmem.bank.store import Bank
 from focusmem.errors import StorageError, UserError
-from focusmem.files import whole_folder
+from focusmem.files import clear_unfinished
 from focusmem.progress import Progress
-from focusmem.schemas import StoredTrajectory, save_trajectory
+from focusmem.schemas import content_digest, save_trajectory
 
 
 def add_folders(
@@ -47,35 +48,41 @@ def add_folders(
 
 
 def export_bank(bank: StoredBank, out: Path, *, line: Progress | None = None) -> Exported:
-    """Write a bank as a plain folder, whole or not at all. What cannot be read, or has no vector, is reported."""
-    ids = [entry.trajectory_id for entry in bank.entries()]
-    reason = f"It has no vector; make one with: focusmem bank reembed {bank.name} --embedder FOLDER"
-    failures = [Failure(name, reason) for name in bank.without_vector()]
+    """Write a bank as a plain folder, whole or not at all. What cannot be read, or has no sound vector, is reported."""
+    remedy = f"make one with: focusmem bank reembed {bank.name} --embedder FOLDER"
+    failures = [Failure(name, f"Its vector is damaged; {remedy}") for name in bank.damaged()]
+    failures += [Failure(name, f"It has no vector; {remedy}") for name in bank.without_vector()]
+    ids = sorted(entry.trajectory_id for entries, _ in bank.blocks() for entry in entries)
     _count(line, len(ids) + len(failures))
     _tick(line, len(failures), len(failures))
-    with whole_folder(out) as partial:
-        export = ExportFolder(partial)
+    contents: dict[str, str] = {}
+    with ExportFolder.new(out) as export:
         for name in ids:
-            problem = _export_one(bank, name, export)
-            failures += [Failure(name, problem)] if problem else []
-            _tick(line, 1, 1 if problem else 0)
-        written = set(ids) - {failure.name for failure in failures}
-        manifest = ExportManifest(identity=bank.embedder, width=bank.width)
-        export.write(manifest, len(written), _only(written, bank.blocks()), bank.catalogue())
-    return Exported(len(written), tuple(failures))
+            try:
+                contents[name] = _export_one(bank, name, export)
+            except _UnusableError as error:
+                failures.append(Failure(name, str(error)))
+            _tick(line, 1, 0 if name in contents else 1)
+        export.write(bank.embedder, bank.width, contents, _only(contents, bank.blocks()), bank.catalogue())
+    return Exported(len(contents), tuple(failures))
 
 
-def _export_one(bank: StoredBank, name: str, export: ExportFolder) -> str | None:
+class _UnusableError(Exception):
+    """A trajectory that cannot be read; other errors end the export."""
+
+
+def _export_one(bank: StoredBank, name: str, export: ExportFolder) -> str:
+    """Returns the digest of the trajectory."""
     try:
         stored = bank.load(name)
         pictures = dict(stored.screenshots)
     except UserError as error:
-        return str(error)
-    save_trajectory(export.contents.trajectory(name), stored.trajectory, pictures)
-    return None
+        raise _UnusableError(str(error)) from error
+    save_trajectory(export.trajectory(name), stored.trajectory, pictures)
+    return content_digest(stored.trajectory)
 
 
-def _only(wanted: set[str], blocks: Iterable[Block]) -> Iterator[Block]:
+def _only(wanted: Container[str], blocks: Iterable[Block]) -> Iterator[Block]:
     for entries, vectors_ND in blocks:
         is_wanted = np.array([entry.trajectory_id in wanted for entry in entries], dtype=np.bool_)
         yield [entry for entry in entries if entry.trajectory_id in wanted], vectors_ND[is_wanted]
@@ -90,31 +97,28 @@ def import_bank(path: Path, source: Path, embedder: Embedder | None = None, *, l
     The vectors of an export are used if they are of the bank's embedder. Otherwise, and for plain trajectories, an
     embedder is needed.
     """
+    clear_unfinished(source.absolute().parent)
     export = ExportFolder(source)
     if not export.is_there():
         folders = find_sources(source)
         return _import_folders(
             path, folders, _needed(embedder, f"{source} is not an export: it brings no vectors"), line
         )
-    manifest = export.manifest()
-    entries, vectors_ND = export.read(manifest)
-    names = [entry.trajectory_id for entry in entries]
-    catalogue = export.contents.catalogue()
-    maker: Identified = embedder or manifest
+    contents = export.read()
+    maker: Identified = embedder or contents.manifest
     bank = Bank.open(path) if BankFolder(path).has_manifest() else Bank.create(path, maker)
-    if bank.manifest.embedder != manifest.identity:
+    has_vectors = bank.manifest.embedder == contents.manifest.identity
+    if not has_vectors:
         why = f"The vectors in {source} are of another embedder than those of the bank {path}"
-        model = _needed(embedder, why)
-        bank.check_embedder(model.identity)
-        bank.extend_catalogue(catalogue)
-        return _import_folders(path, [export.contents.trajectory(name) for name in names], model, line)
-    bank.extend_catalogue(catalogue)
-    _count(line, len(names))
+        bank.check_embedder(_needed(embedder, why).identity)
+    bank.extend_catalogue(contents.catalogue)
+    _count(line, len(contents.lines))
     report = Added()
-    for places in in_batches(range(len(names))):
-        done = _import_batch(bank, export, [names[place] for place in places], vectors_ND[places[0] : places[-1] + 1])
+    for rows in in_batches(range(len(contents.lines))):
+        vectors_ND = contents.vectors_ND[rows[0] : rows[-1] + 1] if has_vectors else None
+        done = _import_batch(bank, export, contents.lines[rows[0] : rows[-1] + 1], vectors_ND, embedder)
         report += done
-        _tick(line, len(places), len(done.failures))
+        _tick(line, len(rows), len(done.failures))
     return report
 
 
@@ -123,27 +127,26 @@ def _import_folders(path: Path, folders: Sequence[Path], embedder: Embedder, lin
     return add_folders(Bank.create(path, embedder), folders, embedder, line=line)
 
 
-def _import_batch(bank: Bank, export: ExportFolder, names: Sequence[str], vectors_ND: Vectors) -> Added:
-    good: list[tuple[StoredTrajectory, Vectors]] = []
-    report = Added()
-    for name, vector_D in zip(names, np.array(vectors_ND), strict=True):
-        items, failures = load_each([export.contents.trajectory(name)])
-        problem = _problem(items, name, vector_D)
-        good += [(item, vector_D) for item in items if not problem]
-        report += Added(failures=(Failure(name, problem),) if problem else failures)
-    if not good:
+def _import_batch(
+    bank: Bank, export: ExportFolder, lines: Sequence[Line], vectors_ND: Vectors | None, embedder: Embedder | None
+) -> Added:
+    """Adds with these vectors if there are any, else with those of the embedder."""
+    by_name = {line.trajectory_id: (row, line) for row, line in enumerate(lines)}
+    failures: tuple[Failure, ...] = ()
+    if vectors_ND is not None:
+        checks_N = np.array([line.vector_crc32 for line in lines], dtype=np.int64)
+        damaged = [lines[int(row)].trajectory_id for row in np.flatnonzero(damaged_vectors(vectors_ND, checks_N))]
+        failures = tuple(Failure(name, "Its vector in the export is damaged.") for name in damaged)
+        by_name = {name: found for name, found in by_name.items() if name not in damaged}
+    folders = [export.trajectory(name) for name in by_name]
+    items, unreadable = load_each(folders, lambda folder: export.load(by_name[folder.name][1]))
+    report = Added(failures=failures + unreadable)
+    if not items:
         return report
-    return report + bank.add_vectors(
-        [item for item, _ in good], np.stack([one for _, one in good]), bank.manifest.embedder
-    )
-
-
-def _problem(items: Sequence[StoredTrajectory], name: str, vector_D: Vectors) -> str | None:
-    if any(item.trajectory.trajectory_id != name for item in items):
-        return f"The folder {name} of the export holds a trajectory of another id."
-    if items and not are_unit(vector_D[None]).all():
-        return f"The vector of {name} in the export is damaged: its length is not one."
-    return None
+    if vectors_ND is None:
+        return report + bank.add(items, _needed(embedder, "Vectors are missing"))
+    rows = [by_name[item.trajectory.trajectory_id][0] for item in items]
+    return report + bank.add_vectors(items, vectors_ND[rows], bank.manifest.embedder)
 
 
 def _needed(embedder: Embedder | None, why: str) -> Embedder:

@@ -1,94 +1,186 @@
 """A bank as a plain folder that other tools can read, and that is searched without a vector store.
 
-<export>/export.json              which embedder made the vectors
-<export>/entries.jsonl            a line for each trajectory: its id, task, site, outcome and so on
+<export>/export.json              which embedder made the vectors, and the digests of two other files
+<export>/entries.jsonl            a line for each trajectory: its id, task, site, outcome and so on, and its checksums
 <export>/vectors.npy              float32, a row for each line of entries.jsonl
 <export>/trajectories/<id>/       as in a bank
 <export>/catalogue.txt            as in a bank, where it has one
 """
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import IO, Annotated, Literal, Self
 
 import numpy as np
 from pydantic import Field
 
+from focusmem.bank.checksums import vector_checks
 from focusmem.bank.folder import EXPORT_FILE, MAX_WIDTH, BankFolder
 from focusmem.bank.reports import Entry
 from focusmem.bank.sketches import Vectors
 from focusmem.errors import RecordError, StorageError
-from focusmem.files import read_plain_file, write_whole
-from focusmem.schemas.record import MAX_DOCUMENT_BYTES, NonEmptyText, Record, dump_record, parse_record
+from focusmem.files import clear_unfinished, open_plain_file, read_plain_file, sha256_hex, whole_folder, write_whole
+from focusmem.schemas import StoredTrajectory
+from focusmem.schemas.record import MAX_DOCUMENT_BYTES, Digest, NonEmptyText, Record, dump_record, parse_record
 
 _ENTRIES, _VECTORS = "entries.jsonl", "vectors.npy"
 _MAX_ENTRIES_BYTES = 2**32
+_AGAIN = "Export the bank again, or copy the export again from where it came."
 
 Block = tuple[Sequence[Entry], Vectors]
 """Some trajectories with a vector for each."""
 
 
 class ExportManifest(Record):
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     """Increased when the meaning of a field or of a file changes."""
     identity: NonEmptyText
     """The identity of the embedder that made the vectors."""
     width: Annotated[int, Field(ge=1, le=MAX_WIDTH)]
     """Numbers per vector."""
+    entries_sha256: Digest
+    """Of entries.jsonl, whose lines hold the checksums of trajectories and vectors."""
+    catalogue_sha256: Digest
+    """Of the catalogue's names, one per line; of nothing if there is no catalogue."""
+
+
+class Line(Entry):
+    """A line of entries.jsonl."""
+
+    content: Digest
+    """Of trajectory.json, whose screenshots are named after their own digests."""
+    vector_crc32: Annotated[int, Field(ge=0, lt=2**32)]
+    """Of the bytes of the vector."""
+
+    def entry(self) -> Entry:
+        return Entry(**self.model_dump(include=set(Entry.model_fields)))
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Everything in an export except its trajectories, verified except for single vectors."""
+
+    manifest: ExportManifest
+    lines: list[Line]
+    vectors_ND: Vectors
+    """Read from disk when they are used."""
+    catalogue: list[str]
 
 
 class ExportFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.contents = BankFolder(path)
-        """Its trajectories and its catalogue."""
+        self._folder = BankFolder(path)
+
+    @classmethod
+    @contextlib.contextmanager
+    def new(cls, path: Path) -> Iterator[Self]:
+        """An export to fill, which is there whole or not at all. What killed exports left beside it is removed."""
+        clear_unfinished(path.absolute().parent)
+        with whole_folder(path) as partial:
+            yield cls(partial)
 
     def is_there(self) -> bool:
         return (self.path / EXPORT_FILE).exists()
 
+    def trajectory(self, trajectory_id: str) -> Path:
+        return self._folder.trajectory(trajectory_id)
+
     # Reading
 
-    def manifest(self) -> ExportManifest:
+    def read(self) -> Contents:
         path = self.path / EXPORT_FILE
-        return parse_record(ExportManifest, read_plain_file(path, MAX_DOCUMENT_BYTES), str(path))
+        manifest = parse_record(ExportManifest, read_plain_file(path, MAX_DOCUMENT_BYTES), str(path))
+        lines = self._lines(manifest)
+        catalogue = self._folder.catalogue()
+        if _digest_of(catalogue) != manifest.catalogue_sha256:
+            raise RecordError(f"The catalogue of {self.path} has changed since it was exported. {_AGAIN}")
+        return Contents(manifest, lines, self._vectors(len(lines), manifest.width), catalogue)
 
-    def read(self, manifest: ExportManifest) -> Block:
-        """All entries and all vectors, in the order of the files. The vectors are read from disk when they are used."""
-        entries = self._entries()
-        path = self.path / _VECTORS
-        try:
-            vectors_ND: Vectors = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise StorageError(f"Could not read {path}: {error}.") from error
-        if vectors_ND.shape != (len(entries), manifest.width) or vectors_ND.dtype != np.float32:
-            raise RecordError(f"{path} does not hold {len(entries)} rows of {manifest.width} float32 numbers.")
-        return entries, vectors_ND
+    def load(self, line: Line) -> StoredTrajectory:
+        return self._folder.load_checked(line.trajectory_id, line.content, _AGAIN)
 
-    def _entries(self) -> list[Entry]:
+    def load_unlisted(self, trajectory_id: str) -> StoredTrajectory:
+        """A trajectory that no line names."""
+        return self._folder.load(trajectory_id)
+
+    def _lines(self, manifest: ExportManifest) -> list[Line]:
         path = self.path / _ENTRIES
-        lines = read_plain_file(path, _MAX_ENTRIES_BYTES).split(b"\n")
-        entries = [
-            parse_record(Entry, line, f"{path}, line {number}") for number, line in enumerate(lines, start=1) if line
+        data = read_plain_file(path, _MAX_ENTRIES_BYTES)
+        lines = [
+            parse_record(Line, line, f"{path}, line {number}")
+            for number, line in enumerate(data.split(b"\n"), start=1)
+            if line
         ]
-        ids = {entry.trajectory_id for entry in entries}
-        if len(ids) < len(entries):
-            raise RecordError(f"{path} names {len(entries) - len(ids)} trajectories twice.")
-        return entries
+        ids = {line.trajectory_id for line in lines}
+        if len(ids) < len(lines):
+            raise RecordError(f"{path} names {len(lines) - len(ids)} trajectories twice.")
+        if sha256_hex(data) != manifest.entries_sha256:
+            raise RecordError(f"{path} has changed since it was exported. {_AGAIN}")
+        return lines
+
+    def _vectors(self, num: int, width: int) -> Vectors:
+        path = self.path / _VECTORS
+        with open_plain_file(path) as file:
+            is_right = _header(file) == ((num, width), False, np.dtype("<f4"))
+            start, end = file.tell(), file.seek(0, 2)
+            if not is_right or end - start != 4 * num * width:
+                raise RecordError(f"{path} does not hold {num} rows of {width} float32 numbers, and nothing else.")
+            if not num:
+                return np.empty((0, width), dtype=np.float32)
+            found: Vectors = np.memmap(file, dtype="<f4", mode="r", offset=start, shape=(num, width))
+        return found
 
     # Writing
 
-    def write(self, manifest: ExportManifest, num: int, blocks: Iterable[Block], catalogue: Sequence[str]) -> None:
-        """Writes everything except the trajectories. `num` is the number of entries in all blocks."""
-        header = {"descr": "<f4", "fortran_order": False, "shape": (num, manifest.width)}
+    def write(
+        self, identity: str, width: int, contents: Mapping[str, str], blocks: Iterable[Block], catalogue: Sequence[str]
+    ) -> None:
+        """Writes everything except the trajectories. `contents` holds the digest of each of these, by id."""
+        header = {"descr": "<f4", "fortran_order": False, "shape": (len(contents), width)}
         lines: list[str] = []
         with (self.path / _VECTORS).open("xb") as file:
             np.lib.format.write_array_header_1_0(file, header)
             for entries, vectors_ND in blocks:
                 file.write(vectors_ND.astype("<f4").tobytes())
-                lines += [f"{entry.model_dump_json(exclude_none=True)}\n" for entry in entries]
-        if len(lines) != num:
-            raise StorageError(f"{len(lines)} trajectories were found instead of {num}: the bank changed meanwhile.")
-        write_whole(self.path / _ENTRIES, "".join(lines).encode())
+                lines += [
+                    _line(entry, contents[entry.trajectory_id], int(check))
+                    for entry, check in zip(entries, vector_checks(vectors_ND), strict=True)
+                ]
+        if len(lines) != len(contents):
+            raise StorageError(
+                f"{len(lines)} trajectories were found instead of {len(contents)}: the bank changed meanwhile."
+            )
+        data = "".join(lines).encode()
+        write_whole(self.path / _ENTRIES, data)
         if catalogue:
-            self.contents.extend_catalogue(catalogue)
+            self._folder.extend_catalogue(catalogue)
+        manifest = ExportManifest(
+            identity=identity,
+            width=width,
+            entries_sha256=sha256_hex(data),
+            catalogue_sha256=_digest_of(self._folder.catalogue()),
+        )
         write_whole(self.path / EXPORT_FILE, dump_record(manifest))
+
+
+def _line(entry: Entry, content: str, check: int) -> str:
+    line = Line(**entry.model_dump(), content=content, vector_crc32=check)
+    return f"{line.model_dump_json(exclude_none=True)}\n"
+
+
+def _digest_of(catalogue: Sequence[str]) -> str:
+    return sha256_hex("\n".join(catalogue).encode())
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]] | None:
+    """Shape, order and type that a NumPy file declares; None if it is of another version or cannot be read."""
+    try:
+        if np.lib.format.read_magic(file) != (1, 0):
+            return None
+        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
+    except (ValueError, TypeError, RecursionError, MemoryError):  # NumPy evaluates the header as Python
+        return None
+    return shape, is_fortran, dtype

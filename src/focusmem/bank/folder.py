@@ -8,15 +8,15 @@
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from focusmem.errors import RecordError, StorageError
-from focusmem.files import is_safe_name, read_plain_file, remove_folder, write_whole
-from focusmem.schemas import StoredTrajectory, load_trajectory
+from focusmem.errors import RecordError, StorageError, UserError
+from focusmem.files import check_not_linked, is_safe_name, read_plain_file, remove_folder, write_whole
+from focusmem.schemas import Screenshot, StoredTrajectory, load_trajectory
 from focusmem.schemas.record import MAX_DOCUMENT_BYTES, NonEmptyText, Record, dump_record, parse_record
 
 MAX_WIDTH = 65_536
@@ -65,7 +65,13 @@ class BankFolder:
                 f"There is no bank at {self.path}: it has no {BANK_FILE}. Make one with: "
                 f"focusmem bank add {self.path} TRAJECTORIES --embedder FOLDER"
             )
-        return parse_record(Manifest, read_plain_file(path, MAX_DOCUMENT_BYTES), str(path))
+        try:
+            return parse_record(Manifest, read_plain_file(path, MAX_DOCUMENT_BYTES), str(path))
+        except RecordError as error:
+            raise RecordError(
+                f"{error} If it is damaged, make a new bank of the trajectories with: focusmem bank import NEW "
+                f"{self.path / _TRAJECTORIES} --embedder FOLDER"
+            ) from error
 
     def write_manifest(self, manifest: Manifest) -> None:
         write_whole(self.path / BANK_FILE, dump_record(manifest))
@@ -94,14 +100,28 @@ class BankFolder:
             raise RecordError(f"{trajectory_id!r} cannot be the id of a trajectory: it is not usable as a file name.")
         return self.path / _TRAJECTORIES / trajectory_id
 
-    def load(self, trajectory_id: str) -> StoredTrajectory:
+    def load(self, trajectory_id: str, digest: str | None = None) -> StoredTrajectory:
+        """With `digest`, a trajectory of other content is refused. Links are not followed, because an export may come
+        from anybody.
+        """
         folder = self.trajectory(trajectory_id)
+        check_not_linked(folder.parent)
+        check_not_linked(folder)
         if not folder.is_dir():
             raise StorageError(f"The bank {self.path} has no trajectory {trajectory_id!r}.")
-        found = load_trajectory(folder)
+        found = load_trajectory(folder, digest)
         if found.trajectory.trajectory_id != trajectory_id:
             raise RecordError(f"{folder} holds the trajectory {found.trajectory.trajectory_id!r} under another name.")
         return found
+
+    def load_checked(self, trajectory_id: str, digest: str, remedy: str) -> StoredTrajectory:
+        """Loads a trajectory that should be there and whole. What is damaged, also a screenshot that is read later, is
+        an error that names the trajectory and the remedy.
+        """
+        what = f"The trajectory {trajectory_id} of the bank {self.path} is damaged"
+        with _with_remedy(what, remedy):
+            stored = self.load(trajectory_id, digest)
+        return StoredTrajectory(stored.trajectory, _CheckedScreenshots(stored.screenshots, what, remedy))
 
     def trajectory_ids(self) -> list[str]:
         """The ids of all trajectories, sorted. Hidden folders (unfinished or being removed) do not count."""
@@ -158,6 +178,29 @@ class BankFolder:
             yield
         finally:
             lock.release()
+
+
+class _CheckedScreenshots(Mapping[str, Screenshot]):
+    def __init__(self, screenshots: Mapping[str, Screenshot], what: str, remedy: str) -> None:
+        self._screenshots, self._what, self._remedy = screenshots, what, remedy
+
+    def __getitem__(self, digest: str) -> Screenshot:
+        with _with_remedy(self._what, self._remedy):
+            return self._screenshots[digest]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._screenshots)
+
+    def __len__(self) -> int:
+        return len(self._screenshots)
+
+
+@contextlib.contextmanager
+def _with_remedy(what: str, remedy: str) -> Iterator[None]:
+    try:
+        yield
+    except UserError as error:
+        raise StorageError(f"{what}: {error} {remedy}") from error
 
 
 def given_place(vectors: str) -> str:

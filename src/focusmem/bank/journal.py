@@ -1,4 +1,7 @@
-"""Notes of what a writer is about to do: the next writer finishes the work of one that was killed."""
+"""Notes of what a writer is about to do: the next writer finishes the work of one that was killed.
+
+A note that cannot be used is set aside under another name, so that it hinders no later writer and can be looked at.
+"""
 
 import json
 import logging
@@ -10,14 +13,15 @@ from typing import TYPE_CHECKING
 
 from focusmem.bank.vectors import rows_from_bytes, rows_to_bytes
 from focusmem.errors import StorageError
-from focusmem.files import is_safe_name, write_whole
+from focusmem.files import is_safe_name, read_plain_file, write_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _log = logging.getLogger(__name__)
 
-_ADD, _DELETE = ".add", ".delete"
+_ADD, _DELETE, _SET_ASIDE = ".add", ".delete", ".set-aside"
+_MAX_NOTE_BYTES = 2**32
 
 
 @dataclass(frozen=True)
@@ -48,29 +52,55 @@ class Journal:
     def is_empty(self) -> bool:
         return not self._paths()
 
-    def notes(self) -> list[Note]:
-        return [note for note in map(self._read, self._paths()) if note is not None]
+    def notes(self, width: int) -> list[Note]:
+        """All notes that can be used; `width` is that of the bank's vectors."""
+        return [note for note in (self._read(path, width) for path in self._paths()) if note is not None]
 
-    def _read(self, path: Path) -> Note | None:
-        try:
-            if path.suffix == _ADD:
-                return Note(path, to_add=rows_from_bytes(path.read_bytes()))
-            return Note(path, to_delete=tuple(filter(is_safe_name, json.loads(path.read_bytes()))))
-        except (OSError, ValueError, TypeError) as error:
-            # Notes are written whole, so this one was damaged later. Its work can be requested again.
-            _log.warning("the note %s cannot be read and is dropped: %s", path, error)
+    def remove_set_aside(self) -> None:
+        """Notes that were set aside hold vectors, which must not outlive a deletion."""
+        for path in self._paths(_SET_ASIDE):
             self.cross_out(path)
+
+    def _read(self, path: Path, width: int) -> Note | None:
+        try:
+            data = read_plain_file(path, _MAX_NOTE_BYTES)
+            if path.suffix == _ADD:
+                return Note(path, to_add=rows_from_bytes(data, width))
+            return Note(path, to_delete=_ids_from(data))
+        except (StorageError, ValueError, RecursionError) as error:
+            # Notes are written whole and for this bank, so this one was damaged later, or put here by somebody.
+            self._set_aside(path, error)
             return None
+
+    def _set_aside(self, path: Path, error: Exception) -> None:
+        kept = path.with_name(path.name + _SET_ASIDE)
+        try:
+            path.replace(kept)
+        except OSError as problem:
+            raise StorageError(f"Could not rename the note {path}, which is damaged: {problem.strerror}.") from problem
+        _log.warning(
+            "a note about unfinished work in the bank cannot be used and is set aside as %s: %s. Trajectories that it "
+            "was to add may lack a vector, and those that it was to delete may still be there; see focusmem bank stats",
+            kept,
+            str(error).rstrip("."),
+        )
 
     def _write(self, kind: str, data: bytes) -> Path:
         path = self._folder / f"{secrets.token_hex(8)}{kind}"
         write_whole(path, data)
         return path
 
-    def _paths(self) -> list[Path]:
+    def _paths(self, *kinds: str) -> list[Path]:
         try:
-            return sorted(path for path in self._folder.iterdir() if path.suffix in (_ADD, _DELETE))
+            return sorted(path for path in self._folder.iterdir() if path.suffix in (kinds or (_ADD, _DELETE)))
         except FileNotFoundError:
             return []
         except OSError as error:
             raise StorageError(f"Could not look into {self._folder}: {error.strerror}.") from error
+
+
+def _ids_from(data: bytes) -> tuple[str, ...]:
+    found = json.loads(data)
+    if not isinstance(found, list) or not all(isinstance(name, str) and is_safe_name(name) for name in found):
+        raise ValueError("it is not a list of trajectories")
+    return tuple(found)

@@ -11,17 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from focusmem.bank.candidates import Candidates, outcome_codes
+from focusmem.bank.checksums import damaged_vectors, named
 from focusmem.bank.embedder import Embedder
-from focusmem.bank.embedding import are_unit, embed_each
-from focusmem.bank.export_folder import Block, ExportFolder, ExportManifest
+from focusmem.bank.embedding import embed_each
+from focusmem.bank.export_folder import Block, ExportFolder
 from focusmem.bank.index import ExactIndex
 from focusmem.bank.leakage import KeyColumns, LeakageGuard, Query
 from focusmem.bank.reports import Entry, Statistics
 from focusmem.bank.retrieval import Hits, check_top, check_width, search_index
 from focusmem.bank.sketches import Vectors
 from focusmem.errors import ConfigError, RecordError, StorageError
-from focusmem.files import whole_folder
-from focusmem.schemas import StoredTrajectory, save_trajectory
+from focusmem.schemas import StoredTrajectory, content_digest, save_trajectory
 
 Loader = Callable[[str], StoredTrajectory]
 """Reads a trajectory, given its id."""
@@ -56,21 +56,23 @@ class NumpyBank:
     def open(cls, path: Path | str) -> Self:
         """Opens a folder that `focusmem bank export` has written."""
         folder = ExportFolder(Path(path))
-        manifest = folder.manifest()
-        entries, stored_ND = folder.read(manifest)
-        vectors_ND = np.array(stored_ND)  # in memory: the file may be replaced while it is searched
-        damaged = np.flatnonzero(~are_unit(vectors_ND))
-        if len(damaged):
+        contents = folder.read()
+        lines, vectors_ND = contents.lines, np.array(contents.vectors_ND)  # in memory: the file may be replaced
+        checks_N = np.array([line.vector_crc32 for line in lines], dtype=np.int64)
+        damaged = [lines[row].trajectory_id for row in np.flatnonzero(damaged_vectors(vectors_ND, checks_N))]
+        if damaged:
             raise RecordError(
-                f"The vector of {entries[damaged[0]].trajectory_id} in {path} is damaged: its length is not one."
+                f"The vectors of these trajectories in {path} are damaged: {named(damaged)}. Export the bank again, or "
+                f"make new vectors in a new bank: focusmem bank import NEW {path}/trajectories --embedder FOLDER"
             )
+        by_id = {line.trajectory_id: line for line in lines}
         return cls(
-            entries,
+            [line.entry() for line in lines],
             vectors_ND,
-            folder.contents.load,
-            embedder=manifest.identity,
+            lambda name: folder.load(by_id[name]) if name in by_id else folder.load_unlisted(name),
+            embedder=contents.manifest.identity,
             name=str(path),
-            catalogue=folder.contents.catalogue(),
+            catalogue=contents.catalogue,
         )
 
     def check_embedder(self, identity: str) -> None:
@@ -114,6 +116,10 @@ class NumpyBank:
     def catalogue(self) -> list[str]:
         return list(self._catalogue)
 
+    def damaged(self) -> list[str]:
+        """None, since damaged vectors are refused when the bank is opened."""
+        return []
+
     def without_vector(self) -> list[str]:
         """No trajectory of this bank lacks a vector."""
         return []
@@ -133,10 +139,9 @@ def write_numpy_bank(folder: Path, items: Sequence[StoredTrajectory], embedder: 
     kept, vectors_ND, failures = embed_each(items, embedder)
     if failures:
         raise ConfigError(f"The trajectory {failures[0].name} cannot be embedded: {failures[0].reason}")
-    with whole_folder(folder) as partial:
-        export = ExportFolder(partial)
+    with ExportFolder.new(folder) as export:
         for item in kept:
-            place = export.contents.trajectory(item.trajectory.trajectory_id)
-            save_trajectory(place, item.trajectory, item.screenshots)
-        manifest = ExportManifest(identity=embedder.identity, width=embedder.width)
-        export.write(manifest, len(kept), [([Entry.of(item.trajectory) for item in kept], vectors_ND)], ())
+            save_trajectory(export.trajectory(item.trajectory.trajectory_id), item.trajectory, item.screenshots)
+        entries = [Entry.of(item.trajectory) for item in kept]
+        contents = {item.trajectory.trajectory_id: content_digest(item.trajectory) for item in kept}
+        export.write(embedder.identity, embedder.width, contents, [(entries, vectors_ND)], ())

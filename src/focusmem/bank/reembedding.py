@@ -4,7 +4,8 @@ The new table is filled beside the old one, so that the bank stays in use. At th
 Work that was stopped is resumed: trajectories in the new table are not embedded again.
 """
 
-from collections.abc import Collection
+import logging
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from focusmem.bank.embedder import Embedder
@@ -12,7 +13,11 @@ from focusmem.bank.embedding import embed_each, in_batches, load_each
 from focusmem.bank.reports import Failure, Reembedded
 from focusmem.bank.store import TABLE_PREFIX, Bank, table_name
 from focusmem.bank.vectors import VectorsError, VectorTable, drop_table, table_names
+from focusmem.files import is_safe_name
 from focusmem.progress import Progress
+from focusmem.schemas import StoredTrajectory
+
+_log = logging.getLogger(__name__)
 
 _FRESH = "-fresh"
 
@@ -48,25 +53,45 @@ def _table_to_fill(bank: Bank, embedder: Embedder, *, is_fresh: bool) -> VectorT
         is_own = name in there and embedder.identity == bank.manifest.embedder
         if is_fresh and is_own and _is_readable(bank, name):  # it is in use, so the new one is filled beside it
             name, is_fresh = name + _FRESH, False
-        if name in there and (is_fresh or not _is_readable(bank, name)):
+        is_readable = name not in there or _is_readable(bank, name)
+        if not is_readable:
+            _log.warning(
+                "the table of vectors in the bank %s cannot be read and is made anew; the digests of its trajectories "
+                "are lost with it, so that their records are taken as they are",
+                label,
+            )
+        if name in there and (is_fresh or not is_readable):
             drop_table(bank.place, name, label)
         return VectorTable.create(bank.place, name, label, embedder.width)
 
 
 def _is_readable(bank: Bank, name: str) -> bool:
+    """Whether a table can be read, and its rows can be told apart. Single damaged rows can be replaced."""
     try:
         table = VectorTable.open(bank.place, name, str(bank.folder.path))
-        for _ in table.scan(["trajectory_id", "content", "stamp", "sketch", "vector"]):
-            pass
+        table.damaged()
+        names = table.read(["trajectory_id", "stamp"])["trajectory_id"].tolist()
     except VectorsError:
         return False
-    return True
+    return len(set(names)) == len(names) and all(map(is_safe_name, names))
 
 
 def _missing(bank: Bank, table: VectorTable, failures: Collection[str]) -> list[str]:
+    """The trajectories without a sound row."""
     table.newest_version()
-    there = table.contents()
-    return [name for name in bank.folder.trajectory_ids() if name not in there and name not in failures]
+    sound = table.contents().keys() - set(table.damaged())
+    return [name for name in bank.folder.trajectory_ids() if name not in sound and name not in failures]
+
+
+def _digests(bank: Bank, ids: Sequence[str]) -> dict[str, str]:
+    """What the bank noted of these trajectories when they were added, so that damage is not taken for their content.
+    What the table has lost cannot be compared.
+    """
+    try:
+        bank.vectors.newest_version()
+        return bank.vectors.digests(ids)
+    except VectorsError:
+        return {}
 
 
 def _fill(
@@ -82,7 +107,7 @@ def _fill(
     if line is not None:
         line.total = line.num_done + len(ids)
     for batch in in_batches(ids):
-        items, unreadable = load_each(bank.folder.trajectory(name) for name in batch)
+        items, unreadable = _load(bank, batch)
         items, vectors_ND, refused = embed_each(items, embedder)
         failed = {Path(failure.name).name: failure for failure in (*unreadable, *refused)}
         with bank.folder.locked():
@@ -99,10 +124,21 @@ def _fill(
     return num_embedded
 
 
+def _load(bank: Bank, ids: Sequence[str]) -> tuple[list[StoredTrajectory], tuple[Failure, ...]]:
+    digests = _digests(bank, ids)
+
+    def load(folder: Path) -> StoredTrajectory:
+        name = folder.name
+        return bank.load_checked(name, digests[name]) if name in digests else bank.folder.load(name)
+
+    return load_each([bank.folder.trajectory(name) for name in ids], load)
+
+
 def _switch(bank: Bank, table: VectorTable, embedder: Embedder) -> int:
     """Make `table` the bank's vectors; returns its number of rows. The caller must hold the lock."""
     on_disk = set(bank.folder.trajectory_ids())
-    table.remove([name for name in table.contents() if name not in on_disk])
+    damaged = table.damaged()  # those of trajectories that could not be embedded again
+    table.remove([name for name in table.contents() if name not in on_disk or name in damaged])
     num_rows, own = table.num_rows(), table_name(embedder.identity)
     if table.name != own:
         bank.vectors.replace_rows(table)

@@ -62,6 +62,13 @@ class Exported:
     failures: tuple[Failure, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Checked:
+    num_trajectories: int
+    failures: tuple[Failure, ...]
+    """What is damaged; a trajectory may be named twice, for itself and for its vector."""
+
+
 class Entry(Record):
     """What a bank knows about a trajectory without opening its folder."""
 

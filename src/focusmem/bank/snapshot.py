@@ -11,14 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from focusmem.bank.candidates import Candidates, outcome_codes
+from focusmem.bank.checksums import ENTRY_COLUMNS, SEARCH_COLUMNS, damaged_vectors, entry_checks, search_checks
 from focusmem.bank.leakage import KeyColumns, LeakageGuard, Query
 from focusmem.bank.sketches import Vectors, Words
-from focusmem.bank.vectors import KEYS, ROW_ID, Block, VectorsError, VectorTable
+from focusmem.bank.vectors import KEYS, ROW_ID, Block, DamagedRowsError, VectorsError, VectorTable
 
 Body = Literal["vector", "sketch"]
 """Which form of each vector is held: the whole vector or its sketch."""
 
 _HELD = ("trajectory_id", "stamp", "guard", "outcome", *KEYS)
+_CHECKED = ("sketch", "vector_check", "search_check")
+"""Columns that are read along with those that are held, so that no search uses a damaged row."""
 _KEY_TEXTS = ("task_id", "instruction", "instance", "template")
 _FIRST_WORDS = tuple(f"word_{place}" for place in range(8))
 _FEW_ROWS = 10_000
@@ -75,8 +78,10 @@ class Snapshot:
         if not len(rows):
             return np.empty((0, table.width), dtype=np.float32)
         stamps = self.columns["stamp"].values[rows]
-        found = table.take(self.columns[ROW_ID].values[rows], ["stamp", "vector"])
-        vectors: Vectors = found["vector"][_places(found["stamp"], stamps, table)]
+        found = table.take(self.columns[ROW_ID].values[rows], ["stamp", "vector", "vector_check"])
+        order = _places(found["stamp"], stamps, table)
+        vectors: Vectors = found["vector"][order]
+        _refuse(damaged_vectors(vectors, found["vector_check"][order]), self.ids_N[rows], table)
         return vectors
 
 
@@ -91,7 +96,7 @@ def take_snapshot(table: VectorTable, guard: LeakageGuard, body: Body, old: Snap
         kept = _only_seen(old, seen)
         if num_seen - len(kept.ids_N) <= max(_FEW_ROWS, num_seen // 4):
             return _with_rows_after(kept, table, guard, _kept_first(kept, seen, table))
-    block = _held_form(guard, table, table.read([*_HELD, body, ROW_ID]))
+    block = _held_form(guard, table, table.read([*_columns(body), ROW_ID]), body)
     return Snapshot(body, {name: Growing(column) for name, column in block.items()})
 
 
@@ -101,10 +106,10 @@ def _with_rows_after(old: Snapshot, table: VectorTable, guard: LeakageGuard, see
     columns = {**old.columns, ROW_ID: Growing(seen[ROW_ID][:num_old])}  # rows may have moved
     if num_old == len(seen["stamp"]):
         return Snapshot(old.body, columns)
-    fresh = table.take(seen[ROW_ID][num_old:], [*_HELD, old.body])
+    fresh = table.take(seen[ROW_ID][num_old:], _columns(old.body))
     order = _places(fresh["stamp"], seen["stamp"][num_old:], table)
     fresh = {**{name: column[order] for name, column in fresh.items()}, ROW_ID: seen[ROW_ID][num_old:]}
-    block = _held_form(guard, table, fresh)
+    block = _held_form(guard, table, fresh, old.body)
     return Snapshot(old.body, {name: column.extended(block[name]) for name, column in columns.items()})
 
 
@@ -122,8 +127,16 @@ def _kept_first(kept: Snapshot, seen: Block, table: VectorTable) -> Block:
     return {name: column[order] for name, column in seen.items()}
 
 
-def _held_form(guard: LeakageGuard, table: VectorTable, block: Block) -> Block:
-    block = _with_keys_of(guard, table, block)
+def _columns(body: Body) -> list[str]:
+    return list(dict.fromkeys((*_HELD, *_CHECKED, body)))
+
+
+def _held_form(guard: LeakageGuard, table: VectorTable, block: Block, body: Body) -> Block:
+    is_damaged_N = search_checks({name: block[name] for name in SEARCH_COLUMNS}) != block["search_check"]
+    if body == "vector":
+        is_damaged_N |= damaged_vectors(block["vector"], block["vector_check"])
+    _refuse(is_damaged_N, block["trajectory_id"], table)
+    block = _with_keys_of(guard, table, {name: block[name] for name in (*_HELD, body, ROW_ID)})
     block["outcome"] = outcome_codes(block["outcome"])
     sketches_NW = block.pop("sketch", None)
     if sketches_NW is not None:
@@ -131,6 +144,11 @@ def _held_form(guard: LeakageGuard, table: VectorTable, block: Block) -> Block:
         block.update(zip(_FIRST_WORDS, np.ascontiguousarray(first_NV.T), strict=False))  # a small width has fewer words
         block["rest"] = np.ascontiguousarray(rest_NW)
     return block
+
+
+def _refuse(is_damaged_N: npt.NDArray[np.bool_], ids_N: npt.NDArray[np.object_], table: VectorTable) -> None:
+    if is_damaged_N.any():
+        raise DamagedRowsError.of([str(name) for name in ids_N[is_damaged_N]], table.label)
 
 
 def _with_keys_of(guard: LeakageGuard, table: VectorTable, block: Block) -> Block:
@@ -142,7 +160,8 @@ def _with_keys_of(guard: LeakageGuard, table: VectorTable, block: Block) -> Bloc
     block.update({name: block[name].copy() for name in ("guard", *KEYS)})
     for start in range(0, len(strange), _FEW_ROWS):
         rows = strange[start : start + _FEW_ROWS]
-        texts = table.take(block[ROW_ID][rows], ["stamp", *_KEY_TEXTS])
+        texts = table.take(block[ROW_ID][rows], ["stamp", *ENTRY_COLUMNS, "entry_check"])
+        _refuse(entry_checks(texts) != texts["entry_check"], texts["trajectory_id"], table)
         order = _places(texts["stamp"], block["stamp"][rows], table)
         for row, place in zip(rows, order, strict=True):
             keys = guard.keys(Query(**{name: texts[name][place] for name in _KEY_TEXTS}))

@@ -13,19 +13,38 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from focusmem.bank.checksums import ENTRY_COLUMNS, are_unit, entry_checks
 from focusmem.bank.embedder import Embedder, Identified
-from focusmem.bank.embedding import are_unit, embed_each
+from focusmem.bank.embedding import embed_each
 from focusmem.bank.folder import BankFolder, Manifest, given_place
 from focusmem.bank.journal import Journal, Note
 from focusmem.bank.leakage import KeyColumns, LeakageGuard, Query
 from focusmem.bank.reports import Added, Deleted, Entry, Failure, Statistics
 from focusmem.bank.retrieval import Hits, RetrievalConfig, Retriever, check_top
 from focusmem.bank.sketches import Vectors
-from focusmem.bank.vectors import UNTOUCHED, Block, VectorTable, make_rows, read_settled, table_names
+from focusmem.bank.vectors import (
+    ALL_COLUMNS,
+    UNTOUCHED,
+    Block,
+    DamagedRowsError,
+    ResultT,
+    VectorTable,
+    damaged_rows,
+    make_rows,
+    read_settled,
+    table_names,
+)
 from focusmem.errors import ConfigError, StorageError, UserError
-from focusmem.files import remove_folder, sha256_hex
-from focusmem.schemas import StoredTrajectory, Trajectory, check_screenshots, save_trajectory
-from focusmem.schemas.record import dump_record
+from focusmem.files import check_not_linked, remove_folder, sha256_hex
+from focusmem.schemas import (
+    StoredTrajectory,
+    Trajectory,
+    check_screenshots,
+    content_digest,
+    is_intact,
+    save_trajectory,
+)
+from focusmem.schemas.trajectory_folder import TRAJECTORY_FILE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +52,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 TABLE_PREFIX = "vectors-"
-_ENTRY_COLUMNS = tuple(Entry.model_fields)
+_ENTRY_FIELDS = tuple(Entry.model_fields)
 
 
 class Bank:
@@ -49,6 +68,7 @@ class Bank:
         self._manifest_state = folder.manifest_state()
         self._vectors: VectorTable | None = None
         self._retriever: Retriever | None = None
+        self._digests: dict[str, str] | None = None
 
     @classmethod
     def open(cls, path: Path | str, *, config: RetrievalConfig | None = None) -> Self:
@@ -127,8 +147,31 @@ class Bank:
         return self._retriever.search(np.asarray(vector_D, dtype=np.float32), query, top, outcomes)
 
     def load(self, trajectory_id: str) -> StoredTrajectory:
-        """Reads the record at once, and screenshots when they are used."""
-        return self.folder.load(trajectory_id)
+        """Reads the record at once, and screenshots when they are used. Both are compared with the digests that the
+        bank noted when the trajectory was added.
+        """
+        self.folder.trajectory(trajectory_id)  # refuses what cannot be an id
+        if self._digests is None:
+            self._digests = self._settled(self.vectors.contents)
+        digest = self._digests.get(trajectory_id)
+        if digest is not None:
+            with contextlib.suppress(UserError):
+                return self.load_checked(trajectory_id, digest)
+        # The digests may be older than the trajectory.
+        digest = self._settled(lambda: self.vectors.contents([trajectory_id])).get(trajectory_id)
+        if digest is None:
+            return self.folder.load(trajectory_id)
+        self._digests[trajectory_id] = digest
+        return self.load_checked(trajectory_id, digest)
+
+    def load_checked(self, name: str, digest: str) -> StoredTrajectory:
+        """As `load`, for callers that know the digest."""
+        path = self.folder.path
+        remedy = (
+            f"Add a sound copy of it with: focusmem bank add {path} FOLDER --embedder FOLDER; or remove it with: "
+            f"focusmem bank delete {path} {name}"
+        )
+        return self.folder.load_checked(name, digest, remedy)
 
     def sites(self) -> list[str]:
         """The sites of its trajectories, in alphabetical order."""
@@ -136,19 +179,34 @@ class Bank:
 
     def entries(self) -> list[Entry]:
         """All trajectories, ordered by id."""
-        self.vectors.newest_version()
-        found = read_settled(lambda: self.vectors.read(_ENTRY_COLUMNS), self.vectors.newest_version)
+        found = self._settled(lambda: self.vectors.read([*ENTRY_COLUMNS, "entry_check"]))
+        is_damaged_N = entry_checks(found) != found["entry_check"]
+        if is_damaged_N.any():
+            raise DamagedRowsError.of(found["trajectory_id"][is_damaged_N].tolist(), self.name)
         return sorted(_entries(found), key=lambda entry: entry.trajectory_id)
 
     def blocks(self) -> Iterator[tuple[list[Entry], Vectors]]:
-        """Yields all entries with their vectors, block by block, in the order of the table."""
+        """Yields all entries with their vectors, block by block, in the order of the table; damaged rows are left
+        out.
+        """
         self.vectors.newest_version()
-        for block in self.vectors.scan([*_ENTRY_COLUMNS, "vector"]):
-            yield _entries(block), block["vector"]
+        for block in self.vectors.scan(ALL_COLUMNS):
+            is_sound_N = ~damaged_rows(block)
+            sound = {name: column[is_sound_N] for name, column in block.items()}
+            yield _entries(sound), sound["vector"]
+
+    def damaged(self) -> list[str]:
+        """Trajectories whose rows are damaged, by id. It reads all vectors."""
+        return sorted(self._settled(self.vectors.damaged))
 
     def without_vector(self) -> list[str]:
         """Trajectories that no search finds because they have no vector, by id."""
-        return sorted(set(self.folder.trajectory_ids()) - {entry.trajectory_id for entry in self.entries()})
+        return sorted(set(self.folder.trajectory_ids()) - set(self._settled(self.vectors.contents)))
+
+    def _settled(self, read: Callable[[], ResultT]) -> ResultT:
+        """What `read` finds in the newest version of the table."""
+        self.vectors.newest_version()
+        return read_settled(read, self.vectors.newest_version)
 
     def catalogue(self) -> list[str]:
         return self.folder.catalogue()
@@ -199,38 +257,37 @@ class Bank:
         return report + Added(added=tuple(items[place].trajectory.trajectory_id for place in wanted))
 
     def _sort_out(self, items: Sequence[StoredTrajectory]) -> tuple[list[int], Added]:
-        """The indices of the items that are sound and new, and a report on the others."""
-        self.vectors.newest_version()
-        there = self.vectors.contents([item.trajectory.trajectory_id for item in items])
-        lost = {name for name in there if not self.folder.trajectory(name).exists()}
+        """The indices of the items that are sound and new, and a report on the others. An item whose copy in the bank
+        is damaged counts as new.
+        """
+        names = [item.trajectory.trajectory_id for item in items]
+        there = self._settled(lambda: self.vectors.sound_contents(names))
+        seen: set[str] = set()
         wanted, known, failures = [], [], []
         for place, item in enumerate(items):
             name, content = item.trajectory.trajectory_id, content_digest(item.trajectory)
-            if name in lost and there[name] == content:  # its files are lost: it is added again
-                lost.remove(name)
-                del there[name]
-            problem = self._problem(item, content) if name not in there else None
-            if there.get(name) == content:
+            if there.get(name) == content and (name in seen or is_intact(self.folder.trajectory(name), content)):
                 known.append(name)
-            elif name in there:
-                failures.append(Failure(name, self._says_other_content(name)))
-            elif problem:
+            elif problem := self._problem(item, content, there.get(name)):
                 failures.append(Failure(name, problem))
             else:
                 wanted.append(place)
                 there[name] = content
+                seen.add(name)
         return wanted, Added(known=tuple(known), failures=tuple(failures))
 
-    def _problem(self, item: StoredTrajectory, content: str) -> str | None:
-        """Why a trajectory that has no vector yet cannot be added."""
+    def _problem(self, item: StoredTrajectory, content: str, content_there: str | None) -> str | None:
+        """Why a trajectory cannot be added; `content_there` is the digest in its row, if it has one."""
         name = item.trajectory.trajectory_id
+        folder = self.folder.trajectory(name)
         try:
             check_screenshots(item)
-            if self.folder.trajectory(name).exists() and content_digest(self.load(name).trajectory) != content:
-                return self._says_other_content(name)
+            check_not_linked(folder)
         except UserError as error:
             return str(error)
-        return None
+        if content_there is None:
+            content_there = self._content_on_disk(name)
+        return None if content_there in (None, content) else self._says_other_content(name)
 
     def _says_other_content(self, name: str) -> str:
         path = self.folder.path
@@ -242,9 +299,7 @@ class Bank:
         note = self.journal.note_adding(rows)
         try:
             for item in items:
-                save_trajectory(
-                    self.folder.trajectory(item.trajectory.trajectory_id), item.trajectory, item.screenshots
-                )
+                self._save(item)
             self.vectors.upsert(rows)
         except UserError:  # usually a full disk: remove the files again; the note covers rows that were already written
             for item, was_made_here in zip(items, is_new, strict=True):
@@ -255,12 +310,19 @@ class Bank:
         with contextlib.suppress(StorageError):  # the rows are written; joining small files can wait
             self.vectors.tidy()
 
+    def _save(self, item: StoredTrajectory) -> None:
+        """Writes its files, in place of damaged ones if there are any."""
+        folder = self.folder.trajectory(item.trajectory.trajectory_id)
+        if folder.exists() and not (folder / TRAJECTORY_FILE).exists():
+            remove_folder(folder)
+        save_trajectory(folder, item.trajectory, item.screenshots, replace=True)
+
     def make_rows(self, trajectories: Sequence[Trajectory], vectors_ND: Vectors) -> "pa.Table":
         entries = [Entry.of(one) for one in trajectories]
         keys = KeyColumns.of([self.guard.keys(entry.query) for entry in entries])
         return make_rows(
             {
-                **{name: [getattr(entry, name) for entry in entries] for name in _ENTRY_COLUMNS},
+                **{name: [getattr(entry, name) for entry in entries] for name in _ENTRY_FIELDS},
                 "content": [content_digest(one) for one in trajectories],
                 "guard": [self.guard.version] * len(entries),
                 "task_key": keys.task_N,
@@ -327,6 +389,7 @@ class Bank:
             remove_folder(self.folder.trajectory(name))
         for table in tables:
             table.purge()
+        self.journal.remove_set_aside()
 
     def _tables(self) -> list[VectorTable]:
         """The bank's own table first. There is another one while vectors are being made again."""
@@ -356,7 +419,7 @@ class Bank:
 
     def finish(self) -> None:
         """Finish the work that a killed writer had noted. The caller must hold the lock."""
-        notes = self.journal.notes()
+        notes = self.journal.notes(self.width)
         for note in notes:
             self._finish_note(note)
             self.journal.cross_out(note.path)
@@ -370,17 +433,18 @@ class Bank:
             return
         self.vectors.newest_version()
         names, contents = note.to_add["trajectory_id"].to_pylist(), note.to_add["content"].to_pylist()
-        there = self.vectors.contents(names)
+        there, sound = self.vectors.contents(names), self.vectors.sound_contents(names)
         # A trajectory that is whole on disk gets its vector; the row of any other is removed.
         is_whole = [self._content_on_disk(name) == content for name, content in zip(names, contents, strict=True)]
-        is_due = [whole and name not in there for name, whole in zip(names, is_whole, strict=True)]
+        is_due = [whole and name not in sound for name, whole in zip(names, is_whole, strict=True)]
         if any(is_due):
             self.vectors.upsert(note.to_add.filter(np.array(is_due)))
         self.vectors.remove([name for name, whole in zip(names, is_whole, strict=True) if not whole and name in there])
 
     def _content_on_disk(self, name: str) -> str | None:
+        """None if there is no such trajectory, or it cannot be read."""
         try:
-            return content_digest(self.load(name).trajectory)
+            return content_digest(self.folder.load(name).trajectory)
         except UserError:
             return None
 
@@ -421,11 +485,6 @@ def table_name(embedder: str) -> str:
     return TABLE_PREFIX + sha256_hex(embedder.encode())[:16]
 
 
-def content_digest(trajectory: Trajectory) -> str:
-    """Equal for equal trajectories; screenshots count through their digests."""
-    return sha256_hex(dump_record(trajectory))
-
-
 def _checked(vectors_ND: npt.NDArray[np.floating[Any]], num: int, width: int) -> Vectors:
     found = np.asarray(vectors_ND, dtype=np.float32)
     if found.shape != (num, width):
@@ -439,5 +498,5 @@ def _checked(vectors_ND: npt.NDArray[np.floating[Any]], num: int, width: int) ->
 
 
 def _entries(block: Block) -> list[Entry]:
-    rows = zip(*(block[name].tolist() for name in _ENTRY_COLUMNS), strict=True)
-    return [Entry(**dict(zip(_ENTRY_COLUMNS, row, strict=True))) for row in rows]
+    rows = zip(*(block[name].tolist() for name in _ENTRY_FIELDS), strict=True)
+    return [Entry(**dict(zip(_ENTRY_FIELDS, row, strict=True))) for row in rows]

@@ -1,7 +1,8 @@
 """The bank's vectors on disk: a LanceDB table with a row per trajectory. The only file that knows LanceDB.
 
 Besides its vector, a row holds its sketch, the keys of the leakage guard, and the fields that lists show. A search
-therefore opens no folder except those of its hits.
+therefore opens no folder except those of its hits. LanceDB returns changed bytes without a word, so each row holds
+checksums as well.
 """
 
 import contextlib
@@ -13,8 +14,19 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from focusmem.bank.checksums import (
+    CHECKS,
+    ENTRY_COLUMNS,
+    SEARCH_COLUMNS,
+    damaged_vectors,
+    entry_checks,
+    named,
+    search_checks,
+    vector_checks,
+)
 from focusmem.bank.sketches import num_words, sketch
 from focusmem.errors import MissingPackageError, StorageError
+from focusmem.files import is_safe_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +41,8 @@ OPTIONAL_TEXTS = ("instance", "template")
 KEYS = ("task_key", "instance_key", "template_key", "wording_key")
 NUMBERS = ("num_steps", "guard", *KEYS)
 ROW_ID = "_rowid"
+ALL_COLUMNS = tuple(dict.fromkeys((*ENTRY_COLUMNS, *SEARCH_COLUMNS, *CHECKS, "vector")))
+"""What the checksums cover, and the checksums."""
 
 _NUM_FAILURES_FORGIVEN = 5
 _MANY_FRAGMENTS = 64
@@ -42,6 +56,17 @@ class VectorsError(StorageError):
     """The table is missing or damaged; the message says what to do."""
 
 
+class DamagedRowsError(StorageError):
+    """The table can be read, but some rows differ from what was written. Reading again does not help."""
+
+    @classmethod
+    def of(cls, names: Sequence[str], label: str) -> Self:
+        return cls(
+            f"The vectors of the bank {label} are damaged; the rows of these trajectories have changed: "
+            f"{named(names)}. Make these vectors again with: focusmem bank reembed {label} --embedder FOLDER"
+        )
+
+
 class VectorTable:
     """`place` is a folder or an address that LanceDB opens; `label` is the bank's name in messages."""
 
@@ -50,6 +75,8 @@ class VectorTable:
         self._table = table
         with self._reading():
             self.width = int(table.schema.field("vector").type.list_size)
+            if not table.schema.equals(_schema(self.width)):
+                raise ValueError("the table has other columns than this focusmem writes")
 
     # Opening
 
@@ -83,8 +110,7 @@ class VectorTable:
     def read(self, columns: Sequence[str], *, where: str | None = None) -> Block:
         """Columns of all rows; `_rowid` names a row until the table changes."""
         with self._reading():
-            found = self._query(columns, where).to_arrow()
-            return {name: _as_array(found.column(name).combine_chunks()) for name in columns}
+            return _as_block(self._query(columns, where).to_arrow(), columns)
 
     def scan(self, columns: Sequence[str], *, where: str | None = None) -> Iterator[Block]:
         """As `read`, but block by block."""
@@ -93,9 +119,10 @@ class VectorTable:
         while True:
             with self._reading():
                 batch = next(batches, None)
-            if batch is None:
+                block = None if batch is None else {name: _as_array(batch.column(name)) for name in columns}
+            if block is None:
                 return
-            yield {name: _as_array(batch.column(name)) for name in columns}
+            yield block
 
     def _query(self, columns: Sequence[str], where: str | None) -> Any:
         query = self._table.search().select([name for name in columns if name != ROW_ID])
@@ -105,8 +132,31 @@ class VectorTable:
     def take(self, row_ids: npt.NDArray[np.uint64], columns: Sequence[str]) -> Block:
         """Some rows, in no particular order."""
         with self._reading():
-            found = self._table.take_row_ids(row_ids.tolist()).select(list(columns)).to_arrow()
-            return {name: _as_array(found.column(name).combine_chunks()) for name in columns}
+            return _as_block(self._table.take_row_ids(row_ids.tolist()).select(list(columns)).to_arrow(), columns)
+
+    def sound_contents(self, ids: Sequence[str]) -> dict[str, str]:
+        """The digests of those of the named trajectories whose rows are whole."""
+        found: dict[str, str] = {}
+        for block in self.scan(ALL_COLUMNS, where=_among(ids)) if ids else ():
+            rows = zip(block["trajectory_id"].tolist(), block["content"].tolist(), damaged_rows(block), strict=True)
+            found.update({name: content for name, content, is_damaged in rows if not is_damaged})
+        return found
+
+    def damaged(self) -> list[str]:
+        """The ids of all damaged rows. It reads the whole table."""
+        return [
+            str(name)
+            for block in self.scan(ALL_COLUMNS)
+            for name in block["trajectory_id"][damaged_rows(block)].tolist()
+        ]
+
+    def digests(self, ids: Sequence[str]) -> dict[str, str]:
+        """As `contents`, without rows whose texts are damaged."""
+        found = self.read([*ENTRY_COLUMNS, "entry_check"], where=_among(ids))
+        is_sound_N = entry_checks(found) == found["entry_check"]
+        return dict(
+            zip(found["trajectory_id"][is_sound_N].tolist(), found["content"][is_sound_N].tolist(), strict=True)
+        )
 
     def contents(self, ids: Sequence[str] | None = None) -> dict[str, str]:
         """The digest of each trajectory, by its id: of all trajectories, or of the named ones."""
@@ -200,11 +250,15 @@ def make_rows(
     import pyarrow
 
     num, width = vectors_ND.shape
+    vectors_ND = np.ascontiguousarray(vectors_ND, dtype=np.float32)
     # A row gets a new number each time it is written, so that readers fetch only rows they have not seen.
     stamps = [secrets.randbits(63) for _ in range(num)]
     sketches_NW = sketch(vectors_ND)
+    checked: dict[str, Any] = {**columns, "sketch": sketches_NW, "vector_check": vector_checks(vectors_ND)}
     known: dict[str, Any] = {
-        **columns,
+        **checked,
+        "entry_check": entry_checks(checked),
+        "search_check": search_checks(checked),
         "stamp": stamps,
         "sketch": pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(sketches_NW.ravel()), sketches_NW.shape[1]),
         "vector": pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors_ND.ravel()), width),
@@ -222,14 +276,29 @@ def rows_to_bytes(rows: "pa.Table") -> bytes:
     return bytes(sink.getvalue())
 
 
-def rows_from_bytes(data: bytes) -> "pa.Table":
-    """The inverse of `rows_to_bytes`. Raises ValueError if the bytes hold no rows."""
+def rows_from_bytes(data: bytes, width: int) -> "pa.Table":
+    """The inverse of `rows_to_bytes`. Raises ValueError if the bytes hold no rows that a table of this width takes."""
     import pyarrow
 
     try:
-        return pyarrow.ipc.open_file(data).read_all()
+        rows = pyarrow.ipc.open_file(data).read_all()
+        rows.validate(full=True)
     except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(str(error)) from error
+    if not rows.schema.equals(_schema(width)):
+        raise ValueError(f"it has other columns than a table of vectors with {width} numbers")
+    names = rows.column("trajectory_id").to_pylist()
+    if not all(map(is_safe_name, names)) or damaged_rows(_as_block(rows, ALL_COLUMNS)).any():
+        raise ValueError("its rows are damaged")
+    return rows
+
+
+def damaged_rows(block: Block) -> npt.NDArray[np.bool_]:
+    """A mask of the rows that differ from what was written; the block has ALL_COLUMNS."""
+    is_damaged_N: npt.NDArray[np.bool_] = entry_checks(block) != block["entry_check"]
+    is_damaged_N |= search_checks(block) != block["search_check"]
+    is_damaged_N |= damaged_vectors(block["vector"], block["vector_check"])
+    return is_damaged_N
 
 
 def _schema(width: int) -> "pa.Schema":
@@ -237,7 +306,7 @@ def _schema(width: int) -> "pa.Schema":
 
     texts = [pyarrow.field(name, pyarrow.string(), nullable=False) for name in TEXTS]
     optional = [pyarrow.field(name, pyarrow.string()) for name in OPTIONAL_TEXTS]
-    numbers = [pyarrow.field(name, pyarrow.int64(), nullable=False) for name in ("stamp", *NUMBERS)]
+    numbers = [pyarrow.field(name, pyarrow.int64(), nullable=False) for name in ("stamp", *NUMBERS, *CHECKS)]
     words = pyarrow.field("sketch", pyarrow.list_(pyarrow.uint64(), num_words(width)), nullable=False)
     vector = pyarrow.field("vector", pyarrow.list_(pyarrow.float32(), width), nullable=False)
     return pyarrow.schema([*texts, *optional, *numbers, words, vector])
@@ -249,6 +318,10 @@ def _connect(place: str) -> Any:
     except ImportError as error:
         raise MissingPackageError("lancedb") from error
     return lancedb.connect(place)
+
+
+def _as_block(rows: "pa.Table", columns: Sequence[str]) -> Block:
+    return {name: _as_array(rows.column(name).combine_chunks()) for name in columns}
 
 
 def _as_array(column: Any) -> npt.NDArray[Any]:
@@ -266,26 +339,43 @@ def _among(ids: Sequence[str]) -> str:
     return f"trajectory_id IN ({', '.join(repr(one) for one in ids)})"
 
 
+_LANCE_ERRORS = (OSError, RuntimeError, ValueError, KeyError)
+_PANICS = ("RustPanic", "PanicException")
+"""What LanceDB raises when its own code fails, as it does on some damaged files. Neither class can be imported, and
+PanicException is no Exception.
+"""
+
+
 @contextlib.contextmanager
 def _reading(label: str) -> Iterator[None]:
-    try:
+    with _failing_as(
+        VectorsError,
+        f"The vectors of the bank {label} are missing or damaged",
+        f"Its trajectories are not affected; make the vectors again with: focusmem bank reembed {label} --embedder "
+        "FOLDER",
+    ):
         yield
-    except (OSError, RuntimeError, ValueError, KeyError) as error:  # LanceDB raises these for bad files
-        raise VectorsError(
-            f"The vectors of the bank {label} are missing or damaged: {_reason(error)}. Its trajectories are not "
-            f"affected; make the vectors again with: focusmem bank reembed {label} --embedder FOLDER"
-        ) from error
 
 
 @contextlib.contextmanager
 def _writing(label: str) -> Iterator[None]:
+    with _failing_as(StorageError, f"Could not write the vectors of the bank {label}", UNTOUCHED):
+        yield
+
+
+@contextlib.contextmanager
+def _failing_as(kind: type[StorageError], what: str, remedy: str) -> Iterator[None]:
     try:
         yield
-    except (OSError, RuntimeError, ValueError) as error:
-        raise StorageError(f"Could not write the vectors of the bank {label}: {_reason(error)}. {UNTOUCHED}") from error
+    except BaseException as error:
+        is_panic = type(error).__name__ in _PANICS
+        if not is_panic and not isinstance(error, _LANCE_ERRORS):
+            raise
+        reason = "LanceDB cannot read its own files" if is_panic else _reason(error)
+        raise kind(f"{what}: {reason}. {remedy}") from error
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     """LanceDB's message without the line of its source."""
     return (
         (str(error) or type(error).__name__).splitlines()[0].split(", /")[0].removeprefix("lance error: ").rstrip(".")

@@ -204,6 +204,23 @@ def stats(bank: AnyBank, json: AsJson = False) -> None:
 
 
 @app.command()
+def check(bank: AnyBank, json: AsJson = False) -> None:
+    """focusmem bank check lab
+
+    Compare every vector, trajectory and screenshot with what was stored, and list what is damaged and what to do.
+
+    The exit code is 1 if something is damaged.
+    """
+    from focusmem.bank.checking import check_bank
+    from focusmem.progress import Progress
+
+    store = _open(bank)
+    with Progress("check", total=0) as line:
+        report = check_bank(store, line=line)
+    tell({"num_trajectories": report.num_trajectories, "path": str(bank)}, report.failures, json=json, verb="damaged")
+
+
+@app.command()
 def export(
     bank: AnyBank,
     out: Annotated[Path, typer.Argument(help="A new folder.")],

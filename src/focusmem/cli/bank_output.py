@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from focusmem.bank.retrieval import Hits
 
 
-def tell(figures: dict[str, Any], failures: "Sequence[Failure]", *, json: bool) -> None:
+def tell(figures: dict[str, Any], failures: "Sequence[Failure]", *, json: bool, verb: str = "left out") -> None:
     """Print figures, then every failure by name. The command ends with exit code 1 if there are any."""
     if json:
         print_json({**figures, "num_failed": len(failures), "failures": [asdict(failure) for failure in failures]})
     else:
         for failure in failures:
-            typer.echo(f"left out {printable(failure.name)}: {printable(failure.reason)}")
+            typer.echo(f"{verb} {printable(failure.name)}: {printable(failure.reason)}")
         parts = {**figures, "num_failed": len(failures)}
         typer.echo(", ".join(f"{name.removeprefix('num_')} {printable(str(value))}" for name, value in parts.items()))
     if failures:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from focusmem.errors import RecordError, StorageError, UserError
-from focusmem.files import read_plain_file, sha256_hex, whole_folder, write_whole
+from focusmem.files import check_not_linked, read_plain_file, sha256_hex, whole_folder, write_whole
 from focusmem.schemas.record import MAX_DOCUMENT_BYTES, dump_record, parse_record
 from focusmem.schemas.screenshot import MAX_PNG_BYTES, Screenshot, ScreenshotRef
 from focusmem.schemas.trajectory import Trajectory
@@ -66,12 +66,33 @@ def save_trajectory(
             write_whole(partial / name, data)
 
 
-def load_trajectory(folder: Path) -> StoredTrajectory:
-    """Read the record now and the screenshots when they are used."""
+def load_trajectory(folder: Path, digest: str | None = None) -> StoredTrajectory:
+    """Read the record now and the screenshots when they are used. A record of another content than `digest` says is
+    refused.
+    """
     path = folder / TRAJECTORY_FILE
-    trajectory = parse_record(Trajectory, read_plain_file(path, MAX_DOCUMENT_BYTES), str(path))
+    data = read_plain_file(path, MAX_DOCUMENT_BYTES)
+    trajectory = parse_record(Trajectory, data, str(path))
+    # The bytes are compared first, because writing the record again takes longer than reading it.
+    if digest is not None and digest not in (sha256_hex(data), content_digest(trajectory)):
+        raise RecordError(f"{path} has changed since it was stored.")
     refs = {ref.sha256: ref for ref in _refs(trajectory)}
     return StoredTrajectory(trajectory, StoredScreenshots(folder, refs))
+
+
+def content_digest(trajectory: Trajectory) -> str:
+    """Equal for equal trajectories; screenshots count through their digests."""
+    return sha256_hex(dump_record(trajectory))
+
+
+def is_intact(folder: Path, digest: str) -> bool:
+    """Whether a folder holds the trajectory with this digest and all of its screenshots. Pictures are not decoded."""
+    try:
+        refs = _refs(load_trajectory(folder, digest).trajectory)
+        check_not_linked(folder / SCREENSHOT_FOLDER)
+        return all(sha256_hex(read_plain_file(_place_of(folder, ref), MAX_PNG_BYTES)) == ref.sha256 for ref in refs)
+    except UserError:
+        return False
 
 
 def find_trajectories(path: Path) -> list[Path]:
@@ -136,8 +157,8 @@ def _png_for(ref: ScreenshotRef, screenshots: Mapping[str, Screenshot]) -> bytes
 
 
 def _read_screenshot(folder: Path, ref: ScreenshotRef) -> Screenshot:
-    _check_not_linked(folder / SCREENSHOT_FOLDER)
-    path = folder / SCREENSHOT_FOLDER / f"{ref.sha256}.png"
+    check_not_linked(folder / SCREENSHOT_FOLDER)
+    path = _place_of(folder, ref)
     data = read_plain_file(path, MAX_PNG_BYTES)
     if sha256_hex(data) != ref.sha256:
         raise RecordError(f"{path} has changed: its content does not match its name.")
@@ -149,19 +170,14 @@ def _read_screenshot(folder: Path, ref: ScreenshotRef) -> Screenshot:
     return screenshot
 
 
+def _place_of(folder: Path, ref: ScreenshotRef) -> Path:
+    return folder / SCREENSHOT_FOLDER / f"{ref.sha256}.png"
+
+
 def _check_size(screenshot: Screenshot, ref: ScreenshotRef, what: str) -> None:
     if screenshot.ref() != ref:
         found, expected = f"{screenshot.width}x{screenshot.height}", f"{ref.width}x{ref.height}"
         raise RecordError(f"{what} is {found} pixels large, but the trajectory says {expected}.")
-
-
-def _check_not_linked(folder: Path) -> None:
-    try:
-        is_linked = folder.is_symlink()
-    except OSError as error:
-        raise StorageError(f"Could not look at {folder}: {error.strerror}.") from error
-    if is_linked:
-        raise StorageError(f"{folder} should be a folder, but it is a symbolic link.")
 
 
 def _holds_exactly(folder: Path, files: Mapping[str, bytes]) -> bool:
@@ -189,7 +205,7 @@ def _check_replaceable(folder: Path, *, replace: bool) -> None:
 def _screenshot_problems(folder: Path, refs: list[ScreenshotRef] | None) -> list[str]:
     """`refs` is None if the record could not be read; then only symbolic links can be recognised as wrong."""
     try:
-        _check_not_linked(folder / SCREENSHOT_FOLDER)
+        check_not_linked(folder / SCREENSHOT_FOLDER)
     except UserError as error:
         return [str(error)]
     problems = []
