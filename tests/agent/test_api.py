@@ -1,5 +1,7 @@
 """Memory for other people's agents gives what our own agent gets from the same parts."""
 
+import gc
+
 import pytest
 import torch
 
@@ -391,3 +393,27 @@ def test_the_package_hands_it_out():
     assert Memory is focusmem.agent.api.Memory
     with pytest.raises(AttributeError, match="Memories"):
         _ = focusmem.Memories
+
+
+def test_a_chunk_that_grew_equals_the_same_chunk_read_at_once(policy, folder, embedder):
+    stepwise, at_once = (make_memory(policy, folder, embedder) for _ in range(2))
+    growing = stepwise.begin(QUESTION)
+    for number in range(7):
+        growing.observe(screen(number), click(number))
+        grown = growing.prefix(screen(99))
+    whole = at_once.begin(QUESTION)
+    for number in range(7):
+        whole.observe(screen(number), click(number))
+    torch.testing.assert_close(grown.row.embeds_SD, whole.prefix(screen(99)).row.embeds_SD, rtol=1e-4, atol=1e-5)
+    assert (stepwise.front.cache.counts.num_extended, at_once.front.cache.counts.num_extended) == (3, 0)
+
+
+def test_an_episode_that_is_dropped_frees_its_chunk(memory):
+    episode = memory.begin(QUESTION)
+    for number in range(5):
+        episode.observe(screen(number), click(number))
+    episode.prefix(screen(99))
+    assert memory.front.cache.num_growing_bytes > 0
+    del episode
+    gc.collect()
+    assert memory.front.cache.num_growing_bytes == 0

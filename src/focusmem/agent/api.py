@@ -5,6 +5,7 @@ P memory tokens, D policy width.
 """
 
 import json
+import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -195,6 +196,8 @@ class EpisodeMemory:
         self._name = f"{task.task_id} {next(memory.episode_numbers)}"
         self._is_guarded = is_guarded
         self._events: list[RecentEvent] = []
+        # Nobody says when an episode of another agent ends, so what is kept for it goes with this object.
+        weakref.finalize(self, memory.mind.forget, self._name).atexit = False
 
     def prefix(self, screenshot: Picture, *, prompt: Prompt | None = None) -> Prefix:
         """Memory for the decision that is due on this screen.
