@@ -16,6 +16,7 @@ from focusmem.agent.local_policy import LocalPolicy
 from focusmem.agent.policy_mind import PolicyMind
 from focusmem.agent.prompt import PromptBuilder, RecentEvent
 from focusmem.bank import Bank
+from focusmem.bank.embedder import QwenEmbedder
 from focusmem.errors import BackboneError, CheckpointError, ConfigError, PolicyError, RecordError, StorageError
 from focusmem.evidence import Serialiser
 from focusmem.lab.policy.texts import PROMPTS
@@ -417,3 +418,28 @@ def test_an_episode_that_is_dropped_frees_its_chunk(memory):
     del episode
     gc.collect()
     assert memory.front.cache.num_growing_bytes == 0
+
+
+def test_each_screenshot_is_looked_at_once_by_policy_encoder_and_embedder(tmp_path):
+    policy, looks = make_policy(), []
+    policy.backbone.model.model.visual.register_forward_hook(
+        lambda module, inputs, kwargs, out: looks.append(len(kwargs["grid_thw"])), with_kwargs=True
+    )
+    embedder, stored = QwenEmbedder(policy.backbone), make_many(4)
+    bank = Bank.create(tmp_path / "bank", embedder)
+    bank.add(stored, embedder)
+    memory = Memory(LatentFront(policy, Serialiser()), bank=bank, embedder=embedder)
+    episode = memory.begin(QUESTION)
+    for number in range(8):
+        memory.reply([episode.prefix(screen(number))], SHORT)
+        episode.observe(screen(number), click(number))
+    distinct = {digest for one in stored for digest in one.screenshots} | set(episode.screenshots)
+    assert sum(looks) == len(distinct)
+
+
+def test_an_embedder_from_the_policys_own_weights_shares_its_tower(folder):
+    Bank.create(folder / "own", QwenEmbedder.load(folder / "policy"))
+    loaded = Memory.load(folder / "policy", folder / "memory", bank=folder / "own", embedder=folder / "policy")
+    embedder = loaded.mind.retriever.embedder.backbone
+    assert embedder.pictures is loaded.policy.backbone.pictures
+    assert embedder.model.model.visual is loaded.policy.backbone.model.model.visual

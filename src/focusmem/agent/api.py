@@ -107,6 +107,9 @@ class Memory:
         _retriever(opened, embedder)  # fails if they do not belong together, before the policy is loaded
         reader = None if encoder is None else _backbone(encoder, device)
         built = stored.build(_backbone(policy, device), encoder_backbone=reader)
+        for other in (reader, embedder.backbone if isinstance(embedder, QwenEmbedder) else None):
+            if other is not None:
+                other.share_vision(built.backbone)
         agent, evidence = (None, None) if prompts is None else (Path(prompts) / "agent", Path(prompts) / "evidence")
         front = LatentFront(built, Serialiser(evidence), use or trained_use(stored))
         return cls(front, bank=opened, embedder=embedder, prompt=PromptBuilder(agent), outcomes=outcomes)
