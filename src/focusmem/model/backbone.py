@@ -271,7 +271,9 @@ class Backbone(nn.Module):
 
         `seen` holds features that the caller already has, by digest.
         """
-        keys = {picture.digest: (picture.digest, *self._way_of_seeing(picture)) for picture in pictures}
+        state = self._way_of_seeing()
+        grids = {picture.digest: self.chat.token_grid(picture.width, picture.height) for picture in pictures}
+        keys = {digest: (digest, grid, state) for digest, grid in grids.items()}
         found: dict[str, VisionFeatures] = {}
         missing: dict[str, Screenshot] = {}
         for picture in pictures:
@@ -298,13 +300,12 @@ class Backbone(nn.Module):
             self.model.model.visual, self.pictures = other.model.model.visual, other.pictures
         return is_same
 
-    def _way_of_seeing(self, picture: Screenshot) -> tuple[Any, ...]:
-        """Everything besides the picture that its features depend on."""
-        tower, images = self.model.model.visual, self.images
+    def _way_of_seeing(self) -> tuple[Any, ...]:
+        """Everything besides a picture and its size that its features depend on."""
+        tower = self.model.model.visual
         versions = sum(parameter._version for parameter in tower.parameters())
         # A weak reference, because another tower may later lie at the same address.
-        state = (weakref.ref(tower), self.dtype, self.device, versions)
-        return (*state, self.chat.token_grid(picture.width, picture.height), images.mean, images.std)
+        return weakref.ref(tower), self.dtype, self.device, versions, self.images.mean, self.images.std
 
     @torch.no_grad()
     def embed(
