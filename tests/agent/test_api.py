@@ -1,5 +1,7 @@
 """Memory for other people's agents gives what our own agent gets from the same parts."""
 
+import gc
+
 import pytest
 import torch
 
@@ -14,6 +16,7 @@ from focusmem.agent.local_policy import LocalPolicy
 from focusmem.agent.policy_mind import PolicyMind
 from focusmem.agent.prompt import PromptBuilder, RecentEvent
 from focusmem.bank import Bank
+from focusmem.bank.embedder import QwenEmbedder
 from focusmem.errors import BackboneError, CheckpointError, ConfigError, PolicyError, RecordError, StorageError
 from focusmem.evidence import Serialiser
 from focusmem.lab.policy.texts import PROMPTS
@@ -391,3 +394,52 @@ def test_the_package_hands_it_out():
     assert Memory is focusmem.agent.api.Memory
     with pytest.raises(AttributeError, match="Memories"):
         _ = focusmem.Memories
+
+
+def test_a_chunk_that_grew_equals_the_same_chunk_read_at_once(policy, folder, embedder):
+    stepwise, at_once = (make_memory(policy, folder, embedder) for _ in range(2))
+    growing = stepwise.begin(QUESTION)
+    for number in range(7):
+        growing.observe(screen(number), click(number))
+        grown = growing.prefix(screen(99))
+    whole = at_once.begin(QUESTION)
+    for number in range(7):
+        whole.observe(screen(number), click(number))
+    torch.testing.assert_close(grown.row.embeds_SD, whole.prefix(screen(99)).row.embeds_SD, rtol=1e-4, atol=1e-5)
+    assert (stepwise.front.cache.counts.num_extended, at_once.front.cache.counts.num_extended) == (3, 0)
+
+
+def test_an_episode_that_is_dropped_frees_its_chunk(memory):
+    episode = memory.begin(QUESTION)
+    for number in range(5):
+        episode.observe(screen(number), click(number))
+    episode.prefix(screen(99))
+    assert memory.front.cache.num_growing_bytes > 0
+    del episode
+    gc.collect()
+    assert memory.front.cache.num_growing_bytes == 0
+
+
+def test_each_screenshot_is_looked_at_once_by_policy_encoder_and_embedder(tmp_path):
+    policy, looks = make_policy(), []
+    policy.backbone.model.model.visual.register_forward_hook(
+        lambda module, inputs, kwargs, out: looks.append(len(kwargs["grid_thw"])), with_kwargs=True
+    )
+    embedder, stored = QwenEmbedder(policy.backbone), make_many(4)
+    bank = Bank.create(tmp_path / "bank", embedder)
+    bank.add(stored, embedder)
+    memory = Memory(LatentFront(policy, Serialiser()), bank=bank, embedder=embedder)
+    episode = memory.begin(QUESTION)
+    for number in range(8):
+        memory.reply([episode.prefix(screen(number))], SHORT)
+        episode.observe(screen(number), click(number))
+    distinct = {digest for one in stored for digest in one.screenshots} | set(episode.screenshots)
+    assert sum(looks) == len(distinct)
+
+
+def test_an_embedder_from_the_policys_own_weights_shares_its_tower(folder):
+    Bank.create(folder / "own", QwenEmbedder.load(folder / "policy"))
+    loaded = Memory.load(folder / "policy", folder / "memory", bank=folder / "own", embedder=folder / "policy")
+    embedder = loaded.mind.retriever.embedder.backbone
+    assert embedder.pictures is loaded.policy.backbone.pictures
+    assert embedder.model.model.visual is loaded.policy.backbone.model.model.visual

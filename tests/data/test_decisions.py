@@ -31,9 +31,9 @@ def data(tmp_path):
 class NotingCache(EvidenceCache):
     """Keeps what it was last asked for."""
 
-    def fetch(self, prompts):
+    def fetch(self, prompts, *, chunks=()):
         self.asked = list(prompts)
-        return super().fetch(prompts)
+        return super().fetch(prompts, chunks=chunks)
 
 
 def test_decisions_have_what_an_agent_would_have_had(policy, data, tmp_path):

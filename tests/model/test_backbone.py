@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -102,6 +104,46 @@ def test_pictures_are_seen_where_few_can_be_remembered():
     assert features[0] is first
     for one in features:
         assert one.main_VD.untyped_storage().nbytes() == one.main_VD.nbytes, "no view of a whole batch"
+
+
+def count_looks(backbone) -> list[int]:
+    """The number of pictures in each run of the vision tower."""
+    looks = []
+    backbone.model.model.visual.register_forward_hook(
+        lambda module, inputs, kwargs, out: looks.append(len(kwargs["grid_thw"])), with_kwargs=True
+    )
+    return looks
+
+
+def test_backbones_with_equal_towers_look_once():
+    one, other, pictures = Backbone.toy(), Backbone.toy(), [make_screenshot(seed) for seed in range(3)]
+    assert other.share_vision(one)
+    looks = count_looks(one)
+    seen = one.see(pictures[:2])
+    again = other.see(pictures)
+    assert (sum(looks), again[0], again[1]) == (3, *seen)
+    assert other.identity() == Backbone.toy().identity()
+
+
+@pytest.mark.parametrize("change", ["weights", "precision"])
+def test_other_towers_are_not_shared(change):
+    one, other = Backbone.toy(), Backbone.toy(dtype=torch.bfloat16 if change == "precision" else torch.float32)
+    if change == "weights":
+        with torch.no_grad():
+            list(other.model.model.visual.parameters())[-1][0] += 1.0
+    assert not other.share_vision(one)
+    assert other.pictures is not one.pictures
+
+
+def test_another_tower_or_resolution_never_reads_remembered_features():
+    one, picture = Backbone.toy(), make_screenshot(1, width=96, height=64)
+    first = one.see([picture])[0]
+    small = replace(one.images, max_pixels=64 * 32)
+    shrunk = Backbone(one.model, one.chat.tokenizer, small, name="shrunk", pictures=one.pictures)
+    assert shrunk.see([picture])[0].grid != first.grid
+    other = Backbone.toy(seed=1)
+    other.pictures = one.pictures
+    torch.testing.assert_close(other.see([picture])[0].main_VD, Backbone.toy(seed=1).see([picture])[0].main_VD)
 
 
 def test_pictures_are_looked_at_again_when_the_tower_changes():

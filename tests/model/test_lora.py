@@ -10,13 +10,12 @@ from peft import get_peft_model
 
 from focusmem.errors import ConfigError
 from focusmem.model.backbone import Backbone
-from focusmem.model.growing_chunk import GrowingChunk
+from focusmem.model.growing_chunk import Growth, grow
 from focusmem.model.injection import Place
 from focusmem.model.inputs import stack_rows
 from focusmem.model.lora import TARGETS, LoraConfig
 from focusmem.model.policy import MemoryPolicy
-from focusmem.schemas import Turn
-from toys import decision, evidence, evidence_turns, make_config, make_policy
+from toys import decision, evidence, make_config, make_policy
 
 
 def batch_of(backbone, prompts):
@@ -119,16 +118,13 @@ def test_checkpointing_does_not_touch_passes_with_a_cache():
     """The library drops the cache when it recomputes; replies and growing chunks must not notice."""
     policy = make_policy()
     rows = policy.embed([decision(0), decision(1)])
-    opening, *events = evidence_turns(0, num_events=2)
     before = policy.reply(rows)
     policy.backbone.checkpoint_gradients()
     with torch.enable_grad():
         policy.target_logits(policy.embed([decision(0)], ["ok"]))  # a pass that does recompute
     assert policy.reply(rows) == before
-    chunk = GrowingChunk(policy, [opening])
-    for event in events:
-        chunk.append([event])
-    grown = chunk.encoded([Turn("user", ("The record has 2 steps.",))])
+    [(_, read)] = grow(policy, [Growth.of(policy, evidence(0, num_events=1))], form="features")
+    [(grown, _)] = grow(policy, [Growth.of(policy, evidence(0), read)], form="features")
     torch.testing.assert_close(grown.summary_NE, policy.encode([evidence(0)])[0].summary_NE, rtol=1e-4, atol=1e-5)
 
 

@@ -5,6 +5,7 @@ P memory tokens, D policy width.
 """
 
 import json
+import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -106,6 +107,9 @@ class Memory:
         _retriever(opened, embedder)  # fails if they do not belong together, before the policy is loaded
         reader = None if encoder is None else _backbone(encoder, device)
         built = stored.build(_backbone(policy, device), encoder_backbone=reader)
+        for other in (reader, embedder.backbone if isinstance(embedder, QwenEmbedder) else None):
+            if other is not None:
+                other.share_vision(built.backbone)
         agent, evidence = (None, None) if prompts is None else (Path(prompts) / "agent", Path(prompts) / "evidence")
         front = LatentFront(built, Serialiser(evidence), use or trained_use(stored))
         return cls(front, bank=opened, embedder=embedder, prompt=PromptBuilder(agent), outcomes=outcomes)
@@ -195,6 +199,8 @@ class EpisodeMemory:
         self._name = f"{task.task_id} {next(memory.episode_numbers)}"
         self._is_guarded = is_guarded
         self._events: list[RecentEvent] = []
+        # Nobody says when an episode of another agent ends, so what is kept for it goes with this object.
+        weakref.finalize(self, memory.mind.forget, self._name).atexit = False
 
     def prefix(self, screenshot: Picture, *, prompt: Prompt | None = None) -> Prefix:
         """Memory for the decision that is due on this screen.

@@ -128,9 +128,9 @@ class QwenEmbedder:
         self.config = config or EmbedderConfig()
         self._weights_name = weights_name
         images = replace(backbone.images, min_pixels=self.config.min_pixels, max_pixels=self.config.max_pixels)
-        # The same weights with the embedder's own picture sizes. No picture is embedded twice, so none is kept.
+        # The same weights with the embedder's own picture sizes. A picture that fits both is looked at once.
         self.backbone = Backbone(
-            backbone.model, backbone.chat.tokenizer, images, name=backbone.name, picture_memory_bytes=0
+            backbone.model, backbone.chat.tokenizer, images, name=backbone.name, pictures=backbone.pictures
         )
         self.counts = EmbedderCounts()
 

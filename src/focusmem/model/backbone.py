@@ -9,6 +9,7 @@ import copy
 import hashlib
 import json
 import re
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
@@ -50,6 +51,10 @@ _PREPARATION = {
 """The preparation that `focusmem.model.images` applies to every picture."""
 
 
+_PICTURE_MEMORY_BYTES = 4 * 2**30
+"""The published 8B size needs 31 MB for a screenshot of 960 tokens, and an episode shows five at a time."""
+
+
 @dataclass(frozen=True)
 class BackboneIdentity:
     """The identity of a backbone, as a checkpoint stores it."""
@@ -88,13 +93,14 @@ class Backbone(nn.Module):
         images: ImageConfig,
         *,
         name: str,
-        picture_memory_bytes: int = 2 * 2**30,
+        pictures: PictureMemory[VisionFeatures] | None = None,
     ) -> None:
+        """`pictures` is the memory of another backbone with the same vision tower."""
         super().__init__()
         self.model = model.requires_grad_(False).eval()
         self.chat = ChatTokenizer(tokenizer, images, name=name)
         self.images, self.name = images, name
-        self.pictures = PictureMemory[VisionFeatures](picture_memory_bytes)
+        self.pictures = PictureMemory[VisionFeatures](_PICTURE_MEMORY_BYTES) if pictures is None else pictures
         self.packs_rows = False
         """Whether rows are laid end to end instead of padded if there is no cache: faster, with the same results."""
         self._loras: list[AttachedLora] = []
@@ -274,23 +280,41 @@ class Backbone(nn.Module):
 
         `seen` holds features that the caller already has, by digest.
         """
-        tower = self.model.model.visual
-        # Other weights or another precision would give other features.
-        state = (self.dtype, self.device, sum(parameter._version for parameter in tower.parameters()))
+        state = self._way_of_seeing()
+        grids = {picture.digest: self.chat.token_grid(picture.width, picture.height) for picture in pictures}
+        keys = {digest: (digest, grid, state) for digest, grid in grids.items()}
         found: dict[str, VisionFeatures] = {}
         missing: dict[str, Screenshot] = {}
         for picture in pictures:
             if picture.digest in found:
                 continue
-            known = (seen or {}).get(picture.digest) or self.pictures.get((picture.digest, state))
+            known = (seen or {}).get(picture.digest) or self.pictures.get(keys[picture.digest])
             if known is None:
                 missing[picture.digest] = picture
             else:
                 found[picture.digest] = known
         for digest, features in zip(missing, self._look_at(list(missing.values())), strict=True):
-            self.pictures.put((digest, state), features)
+            self.pictures.put(keys[digest], features)
             found[digest] = features
         return [found[picture.digest] for picture in pictures]
+
+    def share_vision(self, other: "Backbone") -> bool:
+        """Use another backbone's vision tower and its memory of pictures, if the weights of both towers are equal.
+
+        Then each picture is looked at once for both.
+        """
+        own, theirs = self.model.model.visual.state_dict(), other.model.model.visual.state_dict()
+        is_same = own.keys() == theirs.keys() and all(_is_equal(own[name], theirs[name]) for name in own)
+        if is_same:
+            self.model.model.visual, self.pictures = other.model.model.visual, other.pictures
+        return is_same
+
+    def _way_of_seeing(self) -> tuple[Any, ...]:
+        """Everything besides a picture and its size that its features depend on."""
+        tower = self.model.model.visual
+        versions = sum(parameter._version for parameter in tower.parameters())
+        # A weak reference, because another tower may later lie at the same address.
+        return weakref.ref(tower), self.dtype, self.device, versions, self.images.mean, self.images.std
 
     @torch.no_grad()
     def embed(
@@ -488,6 +512,10 @@ def _without_bars() -> Iterator[None]:
         yield
     finally:
         set_tqdm_hook(before)
+
+
+def _is_equal(one: Tensor, other: Tensor) -> bool:
+    return one.dtype == other.dtype and one.device == other.device and torch.equal(one, other)
 
 
 def _check_kind(place: str, revision: str | None) -> None:

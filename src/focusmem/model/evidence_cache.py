@@ -1,7 +1,8 @@
 """A cache of encoded evidence: in memory up to a limit, and on disk for later processes.
 
 An entry is found again only under the same raw serialisation, the same weights, the same form and the same
-precision, so another checkpoint can never read a stale one.
+precision, so another checkpoint can never read a stale one. A chunk of working memory that still grows is kept apart,
+with the encoder's state, so that only its new event is encoded; it never reaches the disk.
 """
 
 import hashlib
@@ -9,7 +10,7 @@ import json
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -25,6 +26,8 @@ from focusmem.errors import StorageError
 from focusmem.files import write_whole
 from focusmem.model.compressor import Features, KeysValues
 from focusmem.model.encoded import EncodedItems
+from focusmem.model.growing_chunk import Chunk, GrowingChunks, Growth, ReadTurns, grow
+from focusmem.model.inputs import alike_in_length
 from focusmem.model.policy import EvidenceForm, MemoryPolicy
 from focusmem.schemas import Prompt
 from focusmem.settings import checked_dataclass
@@ -44,6 +47,8 @@ class CacheConfig:
     """Exact, rounded to bfloat16, or 8 bits per number with one scale per token and head."""
     memory_limit_bytes: NonNegativeInt = 4 * 2**30
     """Above this size the least recently used entries leave memory; they stay on disk."""
+    growing_limit_bytes: NonNegativeInt = 8 * 2**30
+    """Above this size the least recently used chunks that still grow leave memory; they are encoded whole once more."""
     folder: Path | None = None
     """The folder for entries on disk; None keeps them in memory only."""
     max_batch_tokens: PositiveInt = 16_384
@@ -57,6 +62,11 @@ class CacheCounts:
     num_memory_hits: int = 0
     num_disk_hits: int = 0
     num_encoded: int = 0
+    """Items that were encoded whole."""
+    num_extended: int = 0
+    """Chunks of which only new events were encoded."""
+    num_encoded_tokens: int = 0
+    """Tokens that the encoder read."""
     num_evicted: int = 0
     num_corrupt: int = 0
     """Files with a wrong checksum; each was deleted and its item was encoded again."""
@@ -71,40 +81,58 @@ class EvidenceCache:
         self.num_bytes = 0
         self._entries: OrderedDict[tuple[str, str], dict[str, Tensor]] = OrderedDict()
         self._unwritten: set[tuple[str, str]] = set()
+        self._growing = GrowingChunks(self.config.growing_limit_bytes)
         self._lock = threading.RLock()
 
-    def fetch(self, prompts: Sequence[Prompt]) -> list[EncodedItems]:
-        """One encoded item per raw serialisation, in order."""
+    def fetch(self, prompts: Sequence[Prompt], *, chunks: Sequence[Chunk | None] = ()) -> list[EncodedItems]:
+        """One encoded item per raw serialisation, in order.
+
+        `chunks` says of each item whether it is a chunk of working memory. The last turn of such an item is its
+        closing, which may differ from step to step. Of a chunk that continues what its episode fetched before, only the
+        new turns are encoded.
+        """
         if self.policy.training:
             raise RuntimeError("kept evidence must not depend on dropout; call policy.eval() before using the cache")
         with self._lock:
-            return self._fetch(prompts)
+            return self._fetch(prompts, chunks or [None] * len(prompts))
 
-    def _fetch(self, prompts: Sequence[Prompt]) -> list[EncodedItems]:
-        digests = [prompt_digest(prompt) for prompt in prompts]
-        context = self._context()
+    def _fetch(self, prompts: Sequence[Prompt], chunks: Sequence[Chunk | None]) -> list[EncodedItems]:
+        digests, context = [prompt_digest(prompt) for prompt in prompts], self._context()
         # Held here as well, so that an item that is evicted meanwhile is still returned.
         found: dict[str, dict[str, Tensor]] = {}
         missing: dict[str, Prompt] = {}
-        for digest, prompt in zip(digests, prompts, strict=True):
+        owners: dict[str, list[Chunk]] = {}
+        for digest, prompt, chunk in zip(digests, prompts, chunks, strict=True):
+            if chunk is not None:
+                owners.setdefault(digest, []).append(chunk)
             if digest in found or digest in missing:
                 continue
-            entry = self._from_memory(digest, context) or self._from_disk(digest, context)
+            entry = self._known(digest, context, chunk)
             if entry is None:
                 missing[digest] = prompt
             else:
                 found[digest] = entry
         failure: StorageError | None = None
-        for digest, entry in self._encode(missing):
+        for digest, entry in self._new(missing, owners, context):
             found[digest] = entry
-            self._keep(digest, context, entry)
-            failure = self._to_disk(digest, context, entry) or failure
+            if all(chunk.is_full for chunk in owners.get(digest, ())):
+                self._keep(digest, context, entry)
+                failure = self._to_disk(digest, context, entry) or failure
         for digest, entry in found.items():
             if (digest, context) in self._unwritten and digest not in missing:
                 failure = self._to_disk(digest, context, entry) or failure
         if failure is not None:  # raised last, so that a full disk loses no encoded item
             raise failure
         return [self._restored(found[digest]) for digest in digests]
+
+    @property
+    def num_growing_bytes(self) -> int:
+        """The size of chunks that still grow, with the encoder's state."""
+        return self._growing.num_bytes
+
+    def forget_episode(self, episode_id: str) -> None:
+        """Frees the chunk that grew with an episode. Does not wait for a `fetch` that is under way."""
+        self._growing.forget(episode_id)
 
     def size_of(self, prompt: Prompt) -> int | None:
         """The bytes of an item's entry on disk, or in memory if it is not on disk; None if it is not kept.
@@ -128,6 +156,13 @@ class EvidenceCache:
                 self._unwritten.discard(key)
         if self.config.folder is not None:
             forget_on_disk(self.config.folder, prompt)
+
+    def _known(self, digest: str, context: str, chunk: Chunk | None) -> dict[str, Tensor] | None:
+        if chunk is not None and not chunk.is_full:
+            entry = self._growing.entry(chunk.episode_id, (digest, context))
+            self.counts.num_memory_hits += entry is not None
+            return entry
+        return self._from_memory(digest, context) or self._from_disk(digest, context)
 
     # Memory
 
@@ -200,21 +235,69 @@ class EvidenceCache:
 
     # Encoding and the kept form
 
+    def _new(
+        self, missing: dict[str, Prompt], owners: dict[str, list[Chunk]], context: str
+    ) -> Iterator[tuple[str, dict[str, Tensor]]]:
+        """The entries of missing items. A chunk that can go on, or will, is read with the encoder's state."""
+        growths: dict[str, Growth] = {}
+        begun: dict[str, dict[str, Tensor]] = {}
+        for digest, prompt in missing.items():
+            chunks = owners.get(digest, ())
+            known = [self._growing.before(chunk.episode_id, prompt, context) for chunk in chunks]
+            before = next((one for one in known if one is not None), None)
+            if before is not None:
+                growths[digest] = Growth.of(self.policy, prompt, before[0])
+                begun[digest] = before[1]
+            elif any(not chunk.is_full for chunk in chunks):
+                growths[digest] = Growth.of(self.policy, prompt)
+        yield from self._encode({digest: prompt for digest, prompt in missing.items() if digest not in growths})
+        for digest, entry, read in self._grow(growths, begun):
+            if all(chunk.is_full for chunk in owners[digest]):
+                for chunk in owners[digest]:
+                    self._growing.forget(chunk.episode_id)
+            else:
+                self._growing.keep([chunk.episode_id for chunk in owners[digest]], (digest, context), entry, read)
+            yield digest, entry
+
     @torch.no_grad()
-    def _encode(self, missing: dict[str, Prompt]) -> Iterable[tuple[str, dict[str, Tensor]]]:
+    def _encode(self, missing: dict[str, Prompt]) -> Iterator[tuple[str, dict[str, Tensor]]]:
         backbone = self.policy.encoder.backbone
         rows = {digest: backbone.tokenise(prompt, is_complete=True) for digest, prompt in missing.items()}
-        waiting = sorted(rows, key=lambda digest: len(rows[digest].ids))
-        while waiting:
-            longest = len(rows[waiting[-1]].ids)
-            num = max(1, min(len(waiting), self.config.max_batch_tokens // longest))
-            waiting, together = waiting[:-num], waiting[-num:]
+        for together in self._groups({digest: len(row.ids) for digest, row in rows.items()}):
             embedded = backbone.embed([rows[digest] for digest in together])
             with torch.autocast(backbone.device.type, enabled=False):
                 group = self.policy.encode_rows(embedded, form=self.config.form)
-            self.counts.num_encoded += num
+            self.counts.num_encoded += len(together)
+            self.counts.num_encoded_tokens += sum(row.length for row in embedded)
             for digest, item in zip(together, group.split([row.length for row in embedded]), strict=True):
                 yield digest, self._kept_form(item)
+
+    def _grow(
+        self, growths: dict[str, Growth], begun: dict[str, dict[str, Tensor]]
+    ) -> Iterator[tuple[str, dict[str, Tensor], ReadTurns]]:
+        """`begun` holds the entries of chunks of which a part was read before."""
+        for together in self._groups({digest: len(growth.tokens.ids) for digest, growth in growths.items()}):
+            grown = grow(self.policy, [growths[digest] for digest in together], form=self.config.form)
+            for digest, (item, read) in zip(together, grown, strict=True):
+                growth, entry = growths[digest], self._kept_form(item)
+                self.counts.num_encoded += digest not in begun
+                self.counts.num_extended += digest in begun
+                self.counts.num_encoded_tokens += len(growth.tokens.ids)
+                if digest in begun:
+                    entry |= self._lengthened(begun[digest], growth.before.front.length, entry)
+                yield digest, entry, read
+
+    def _groups(self, lengths: dict[str, int]) -> list[list[str]]:
+        """Items that are encoded together, of similar length, the longest first."""
+        digests, limit = list(lengths), self.config.max_batch_tokens
+        padding = self.policy.encoder.backbone.max_padding
+        groups = alike_in_length(list(lengths.values()), max_tokens=limit, max_padding=padding)
+        return [[digests[number] for number in group] for group in groups]
+
+    def _lengthened(self, old: dict[str, Tensor], num_kept: int, new: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Each part of an entry, without the old closing. Tokens are the last axis but one of all parts."""
+        names = self._part_names() - {"summary", "looks"}
+        return {name: torch.cat([old[name][..., :num_kept, :], new[name]], dim=-2) for name in sorted(names)}
 
     def _kept_form(self, item: EncodedItems) -> dict[str, Tensor]:
         evidence = item.evidence

@@ -1,72 +1,173 @@
-"""A working chunk that grows by one event per step. Only the new event is encoded."""
+"""Chunks of working memory that grow by an event per step. Only what is new of them is encoded.
+
+Shapes: B chunks, S new positions, E encoder width.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from focusmem.model.encoded import EncodedItems
-from focusmem.model.inputs import stack_rows
+from focusmem.model.front import ReadFront, extended, joined
+from focusmem.model.inputs import Row, TokenRow, stack_rows
 from focusmem.model.policy import EvidenceForm, MemoryPolicy
-from focusmem.schemas import Turn
+from focusmem.schemas import Prompt
 
 
-class GrowingChunk:
-    """Keeps the encoder's cache of all turns so far. A causal encoder never changes it when turns are appended.
+@dataclass(frozen=True)
+class ReadTurns:
+    """What is kept of a chunk's opening and events. A causal encoder never changes it when events are appended."""
 
-    Only turns that later turns do not change may be appended. The closing of the serialisation (the step count) is
-    passed to `encoded`, which reads it and removes it from the cache again.
+    turns: Prompt = ()
+    front: ReadFront = field(default_factory=ReadFront)
+    """The encoder's state after these turns."""
+    hidden_sum_1E: Tensor | None = None
+    """Sum of the hidden states; None before the first turn."""
+    embeds_sum_1E: Tensor | None = None
+    """Sum of the input embeddings."""
+
+    @property
+    def num_bytes(self) -> int:
+        sums = (self.hidden_sum_1E, self.embeds_sum_1E)
+        return self.front.num_bytes + sum(one.nbytes for one in sums if one is not None)
+
+    def begins(self, prompt: Prompt) -> bool:
+        """Whether the prompt is these turns, possibly more events, and a closing."""
+        return 0 < len(self.turns) < len(prompt) and prompt[: len(self.turns)] == self.turns
+
+
+@dataclass(frozen=True)
+class Growth:
+    """A chunk's serialisation, and what was read of it before."""
+
+    before: ReadTurns
+    prompt: Prompt
+    tokens: TokenRow
+    """The new events and the closing."""
+    num_kept: int
+    """Number of tokens of the events. The closing, the last turn, differs at each step, so it is read but not kept."""
+
+    @classmethod
+    def of(cls, policy: MemoryPolicy, prompt: Prompt, before: ReadTurns | None = None) -> "Growth":
+        before, tokenise = before or ReadTurns(), policy.encoder.backbone.tokenise
+        closing, new = tokenise(prompt[-1:], is_complete=True), prompt[len(before.turns) : -1]
+        events = tokenise(new, is_complete=True) if new else TokenRow((), ())
+        tokens = TokenRow(events.ids + closing.ids, events.pictures + closing.pictures)
+        return cls(before, prompt, tokens, len(events.ids))
+
+
+@torch.no_grad()
+def grow(
+    policy: MemoryPolicy, growths: Sequence[Growth], *, form: EvidenceForm
+) -> list[tuple[EncodedItems, ReadTurns]]:
+    """Reads what is new of each chunk, all chunks in one pass.
+
+    An item has the new positions, the closing last, but the means of the whole chunk. With the positions that were read
+    before, it equals the whole chunk encoded at once. The second value is for the next growth.
+    """
+    encoder, fronts = policy.encoder, [growth.before.front for growth in growths]
+    embedded = encoder.backbone.embed([growth.tokens for growth in growths])
+    rows = [row.shifted(front.next_position) for row, front in zip(embedded, fronts, strict=True)]
+    batch = stack_rows(rows)
+    cache, past_mask_BP = joined(encoder.backbone, fronts)
+    with torch.autocast(encoder.backbone.device.type, enabled=False):
+        hidden_BSE = encoder(batch, cache=cache, past_mask_BP=past_mask_BP)
+        items = policy.compress_hidden(hidden_BSE, batch.embeds_BSD, batch.mask_BS, form=form).split(batch.lengths)
+    # The closing starts where the events end; it is text, so all three axes agree.
+    ends = [int(row.positions_3S[0, growth.num_kept]) for row, growth in zip(rows, growths, strict=True)]
+    after = extended(cache, fronts, [growth.num_kept for growth in growths], ends)
+    return [_grown(*one) for one in zip(growths, after, items, hidden_BSE, rows, strict=True)]
+
+
+def _grown(
+    growth: Growth, front: ReadFront, item: EncodedItems, hidden_SE: Tensor, row: Row
+) -> tuple[EncodedItems, ReadTurns]:
+    before, num_kept, num_tokens = growth.before, growth.num_kept, growth.before.front.length + row.length
+    hidden_1E, hidden_closing_1E = _sums(hidden_SE[: row.length], num_kept)
+    embeds_1E, embeds_closing_1E = _sums(row.embeds_SD, num_kept)
+    if before.hidden_sum_1E is not None and before.embeds_sum_1E is not None:
+        hidden_1E, embeds_1E = hidden_1E + before.hidden_sum_1E, embeds_1E + before.embeds_sum_1E
+    whole = replace(
+        item,
+        summary_NE=(hidden_1E + hidden_closing_1E) / num_tokens,
+        looks_NE=(embeds_1E + embeds_closing_1E) / num_tokens,
+    )
+    return whole, ReadTurns(growth.prompt[:-1], front, hidden_1E, embeds_1E)
+
+
+def _sums(vectors_SE: Tensor, num_kept: int) -> tuple[Tensor, Tensor]:
+    """The sums over the events and over the closing, (1, E)."""
+    wide_SE = vectors_SE.float()
+    return wide_SE[:num_kept].sum(dim=0, keepdim=True), wide_SE[num_kept:].sum(dim=0, keepdim=True)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Says that an item is a chunk of an episode's working memory."""
+
+    episode_id: str
+    is_full: bool
+    """Whether it never changes again, and so is kept like any other item."""
+
+
+@dataclass(frozen=True)
+class _Growing:
+    name: tuple[str, str]
+    entry: dict[str, Tensor]
+    read: ReadTurns
+
+    @property
+    def num_bytes(self) -> int:
+        return self.read.num_bytes + sum(tensor.nbytes for tensor in self.entry.values())
+
+
+class GrowingChunks:
+    """The chunk of each episode that is not full, in the form in which it is kept. The least recently used leave above
+    `limit_bytes`.
+
+    An episode may be forgotten by another thread at any time, so every access is a single operation of the dictionary.
     """
 
-    def __init__(self, policy: MemoryPolicy, opening: Sequence[Turn]) -> None:
-        self._policy = policy
-        self._fingerprint = policy.fingerprint()
-        self._cache = policy.encoder.backbone.new_cache()
-        self._hidden: list[Tensor] = []
-        self._embeds: list[Tensor] = []
-        self._num_tokens = self._next_position = 0
-        self.append(opening)
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self._chunks: dict[str, _Growing] = {}
 
-    @torch.no_grad()
-    def append(self, turns: Sequence[Turn]) -> None:
-        hidden_1SE, embeds_1SE, self._next_position = self._read(turns)
-        self._hidden.append(hidden_1SE)
-        self._embeds.append(embeds_1SE)
-        self._num_tokens += hidden_1SE.shape[1]
+    @property
+    def num_bytes(self) -> int:
+        """Episodes with equal chunks share them."""
+        return sum({id(chunk): chunk.num_bytes for chunk in list(self._chunks.values())}.values())
 
-    @torch.no_grad()
-    def encoded(self, closing: Sequence[Turn], *, form: EvidenceForm = "keys_values") -> EncodedItems:
-        """The current chunk. The result equals encoding opening, events and closing from scratch."""
-        hidden_1SE, embeds_1SE, _ = self._read(closing)
-        self._cut_back()
-        hidden_1TE = torch.cat([*self._hidden, hidden_1SE], dim=1)
-        embeds_1TE = torch.cat([*self._embeds, embeds_1SE], dim=1)
-        mask_1T = torch.ones(hidden_1TE.shape[:2], dtype=torch.bool, device=hidden_1TE.device)
-        [item] = self._policy.compress_hidden(hidden_1TE, embeds_1TE, mask_1T, form=form).split([hidden_1TE.shape[1]])
-        return item
+    def entry(self, episode_id: str, name: tuple[str, str]) -> dict[str, Tensor] | None:
+        """The chunk as it was last kept, if it is the named one."""
+        kept = self._chunks.get(episode_id)
+        if kept is None or kept.name != name:
+            return None
+        self._keep(episode_id, kept)
+        return kept.entry
 
-    def _read(self, turns: Sequence[Turn]) -> tuple[Tensor, Tensor, int]:
-        if self._policy.training:
-            raise RuntimeError("a chunk grows from one step to the next; call policy.eval() first")
-        if self._policy.fingerprint() != self._fingerprint:
-            raise RuntimeError("the memory's weights changed while a chunk was growing; start a new GrowingChunk")
-        encoder = self._policy.encoder
-        [row] = encoder.backbone.embed([encoder.backbone.tokenise(tuple(turns), is_complete=True)])
-        row = row.shifted(self._next_position)
-        past_mask_1P = torch.ones(1, self._num_tokens, dtype=torch.bool, device=row.embeds_SD.device)
-        try:
-            with torch.autocast(row.embeds_SD.device.type, enabled=False):
-                hidden_1SE = encoder(stack_rows([row]), cache=self._cache, past_mask_BP=past_mask_1P)
-                return hidden_1SE, row.embeds_SD[None], row.next_position
-        except BaseException:
-            self._cut_back()
-            raise
+    def before(self, episode_id: str, prompt: Prompt, context: str) -> tuple[ReadTurns, dict[str, Tensor]] | None:
+        """What was read of a chunk, and its entry, if the prompt continues it and everything else is equal."""
+        kept = self._chunks.get(episode_id)
+        if kept is None or kept.name[1] != context or not kept.read.begins(prompt):
+            return None
+        return kept.read, kept.entry
 
-    def _cut_back(self) -> None:
-        """Remove everything after the appended turns from the cache. After a failure, layers may hold different
-        lengths.
-        """
-        for layer in self._cache.layers:
-            extra = layer.get_seq_length() - self._num_tokens
-            if extra > 0:
-                layer.crop(-extra)
+    def keep(
+        self, episode_ids: Sequence[str], name: tuple[str, str], entry: dict[str, Tensor], read: ReadTurns
+    ) -> None:
+        chunk = _Growing(name, entry, read)
+        for episode_id in episode_ids:
+            self._keep(episode_id, chunk)
+        for episode_id in list(self._chunks):
+            if self.num_bytes <= self.limit_bytes:
+                break
+            self.forget(episode_id)
+
+    def _keep(self, episode_id: str, chunk: _Growing) -> None:
+        self.forget(episode_id)  # so that it is the latest afterwards
+        self._chunks[episode_id] = chunk
+
+    def forget(self, episode_id: str) -> None:
+        self._chunks.pop(episode_id, None)

@@ -274,7 +274,10 @@ def _load_embedder(parts: Parts, source: str) -> Embedder:
         return load_update(parts.backbone, parts.weights.embedder)
     if is_update(Path(source)):
         return load_update(parts.backbone, Path(source))
-    return QwenEmbedder.load(source, device=parts.settings.policy.device)
+    embedder = QwenEmbedder.load(source, device=parts.settings.policy.device)
+    if isinstance(parts.policy, LocalPolicy):
+        embedder.backbone.share_vision(parts.policy.backbone)
+    return embedder
 
 
 def bank_folder(name: str, weights: Weights | None = None) -> Path:

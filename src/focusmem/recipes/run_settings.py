@@ -104,6 +104,7 @@ SPEED_ONLY: Final = (
     "policy.device",
     "memory.cache.folder",
     "memory.cache.memory_limit_bytes",
+    "memory.cache.growing_limit_bytes",
 )
 """Settings that change only the speed of a run; they may differ when the run is resumed."""
 

@@ -101,6 +101,40 @@ def test_an_item_is_encoded_once(policy):
         assert front.cache.counts.num_encoded == 3
 
 
+def test_no_token_is_encoded_twice_in_an_episode(policy):
+    """Three events are shown by the prompt; the others expire one by one, in chunks of four."""
+    front = LatentFront(policy, Serialiser())
+    for num_steps in range(12):
+        place(front, make_decision(num_steps=num_steps))
+    last = make_decision(num_steps=11)
+    full = [prompt for _, prompt in front.evidence(last, Search())]
+    closings = [front.serialise.closing(num_events) for num_events in (1, 2, 3)]
+    reader = policy.encoder.backbone
+    counted = [*full, *[(closing,) for closing in closings] * len(full)]
+    assert len(full) == 2
+    assert front.cache.counts.num_encoded_tokens == sum(
+        len(reader.tokenise(one, is_complete=True).ids) for one in counted
+    )
+
+
+def test_an_episode_with_chunks_that_grew_equals_one_encoded_afresh(policy):
+    grown = LatentFront(policy, Serialiser())
+    for num_steps in range(3, 9):
+        decision = make_decision(num_steps=num_steps)
+        fresh = place(LatentFront(policy, Serialiser()), decision, make_search(1))
+        fronted = place(grown, decision, make_search(1))
+        torch.testing.assert_close(fronted.row.embeds_SD, fresh.row.embeds_SD, rtol=1e-4, atol=1e-5)
+    assert grown.cache.counts.num_extended > 0
+
+
+def test_an_episode_that_ends_frees_its_chunk(policy):
+    front, decision = LatentFront(policy, Serialiser()), make_decision(num_steps=5)
+    place(front, decision)
+    assert front.cache.num_growing_bytes > 0
+    front.forget(decision.episode_id)
+    assert front.cache.num_growing_bytes == 0
+
+
 def test_attention_is_recorded_screenshot_by_screenshot(policy):
     front = LatentFront(policy, Serialiser(), MemoryUse(is_gated=False, tells_attention=True))
     decision, search = make_decision(num_steps=5), make_search(1)

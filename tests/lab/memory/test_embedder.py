@@ -98,6 +98,18 @@ def test_the_update_added_to_the_weights_equals_the_update_beside_them(world, tr
     assert pair_loss(merged, batch, 0.05).item() == pytest.approx(beside, rel=1e-3)
 
 
+def test_the_embedder_sees_with_the_policys_eyes(world, trained):
+    """Whatever the policy has seen its embedder does not look at again."""
+    policy = Backbone.toy()
+    embedder = load_embedder(policy, trained)
+    task = next(iter_tasks(world, "v", "memory", 0))
+    rollout = roll_out(world, task, Solver.expert(world, task))
+    moment = moment_of(rollout, 3, lambda step: screenshot_of(world, step))
+    policy.see(moment.screenshots)
+    policy.model.model.visual.register_forward_pre_hook(lambda *_: pytest.fail("looked again"))
+    embedder.embed_queries([moment])
+
+
 def test_another_policys_embedder_is_refused(trained):
     with pytest.raises(CheckpointError, match="another policy"):
         load_embedder(Backbone.toy(seed=1), trained)

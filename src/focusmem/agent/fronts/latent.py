@@ -17,6 +17,7 @@ from focusmem.model.compressor import ROLES
 from focusmem.model.devices import wait_for
 from focusmem.model.encoded import EncodedItems
 from focusmem.model.evidence_cache import EvidenceCache
+from focusmem.model.growing_chunk import Chunk
 from focusmem.model.injection import Place
 from focusmem.model.inputs import Row
 from focusmem.model.policy import Memory, MemoryPolicy
@@ -74,8 +75,9 @@ class LatentFront:
         serialised = [prompt for own in evidence for _, prompt in own]
         numbers = [number for number, own in enumerate(evidence) for _ in own]
         places = [Place(number, ROLES.index(item.role), item.rank) for number, item in zip(numbers, items, strict=True)]
+        chunks = [self._chunk(decisions[number], item) for number, item in zip(numbers, items, strict=True)]
         num_encoded_before = self.cache.counts.num_encoded
-        encoded = self.cache.fetch(serialised)
+        encoded = self.cache.fetch(serialised, chunks=chunks)
         num_encoded = self.cache.counts.num_encoded - num_encoded_before
         rows, injected, memory = self.policy.recall(
             prompts, encoded, places, is_dynamic=self.use.is_dynamic, is_gated=self.use.is_gated
@@ -112,7 +114,13 @@ class LatentFront:
         return [(item, self.serialise(item, own)) for item, own in zip(items, screenshots, strict=True)]
 
     def forget(self, episode_id: str) -> None:
-        """Nothing to free: encoded evidence stays in the cache, because another episode may need it."""
+        """Frees the chunk that grew with the episode. Other evidence stays, because another episode may need it."""
+        self.cache.forget_episode(episode_id)
+
+    def _chunk(self, decision: Decision, item: EvidenceItem) -> Chunk | None:
+        if item.role != "working":
+            return None
+        return Chunk(decision.episode_id, is_full=len(item.steps) == self.use.chunk_events)
 
     def _offered(
         self, items: Sequence[EvidenceItem], memory: Memory | None, maps: Sequence[tuple[AttentionMap, ...]]
