@@ -89,8 +89,8 @@ class TrajectoryDecisions:
         """Items, the trajectory each is from, and whether it was put in to mislead."""
         use, hits = self.config.use, list(one.hits)[: self.config.use.num_episodic]
         negative = self._negative(own, one)
-        if negative is not None:  # so that there are never more than at acting
-            hits = [*hits[: use.num_episodic - 1], (negative, 0.0)]
+        if negative is not None:  # behind the last, so that no hit is lost: Algorithm 2 takes the union
+            hits = [*hits, (negative, 0.0)]
         for name, _ in hits:
             if name not in read:
                 read[name] = self.bank.load(name)

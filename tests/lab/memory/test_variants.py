@@ -82,9 +82,19 @@ def test_misleading_items_come_from_elsewhere(world, policy, bank):
     own = f"{source.rollout(chosen).task.site_id}."
     for decision in batch.decisions:
         found = [use for use in decision.uses if batch.items[use.item].role == "episodic"]
-        assert [use.is_negative for use in found] == [False, False, True]
+        assert [use.is_negative for use in found] == [False, False, False, True]
+        assert [use.rank for use in found] == [0, 1, 2, 3]
         assert batch.items[found[0].item].item_id.startswith(own)
-        assert not batch.items[found[2].item].item_id.startswith(own)
+        assert not batch.items[found[3].item].item_id.startswith(own)
+
+
+def test_no_hit_is_lost_to_a_misleading_item(world, policy, bank):
+    plain, misled = (decisions(world, policy, bank, negative_share=share) for share in (0.0, 1.0))
+    for trajectory in range(3):
+        before, after = (source.decisions(trajectory, (0, 2)) for source in (plain, misled))
+        for one, other in zip(before.decisions, after.decisions, strict=True):
+            kept = [(after.items[use.item].digest, use.rank) for use in other.uses if not use.is_negative]
+            assert kept == [(before.items[use.item].digest, use.rank) for use in one.uses]
 
 
 @pytest.mark.parametrize(
