@@ -7,13 +7,14 @@ import pytest
 from banks import WordEmbedder
 from focusmem import Memory
 from focusmem.agent.fronts.latent import LatentFront
+from focusmem.agent.prompt import NUM_RECENT
 from focusmem.bank import Bank
 from focusmem.data.preparation import prepare
 from focusmem.evidence import Serialiser
 from focusmem.model.backbone import Backbone
 from focusmem.model.evidence_cache import EvidenceCache
 from focusmem.model.policy import MemoryPolicy
-from focusmem.schemas import Task, action_to_json
+from focusmem.schemas import Screenshot, Task, action_to_json
 from stored_training import OWN, decisions_of, make_data, stored, write
 from toys import make_config
 
@@ -78,6 +79,19 @@ def test_what_went_wrong_is_shown_but_not_taught(policy, data, tmp_path):
     text = " ".join(part for turn in after.prompt for part in turn.parts if isinstance(part, str))
     assert "There is no such button." in text
     assert "No action could be read." in text
+
+
+def test_every_item_that_acts_is_taught_growing_chunks_too(policy, data, tmp_path):
+    """At each size that a decision uses; that is one more lesson for each decision whose history has expired."""
+    prepared = prepare(policy, WordEmbedder, data, tmp_path / "prepared", has_lessons=False)
+    source = decisions_of(data, prepared)
+    numbers = tuple(range(source.num_decisions(0)))
+    taught, batch = source.to_teach(0), source.decisions(0, numbers)
+    assert {item.digest for item in taught.items} == {item.digest for item in batch.items}
+    chunks = [item for item in taught.items if item.role == "working"]
+    sizes = sorted(sum(isinstance(part, Screenshot) for turn in item.prompt for part in turn.parts) for item in chunks)
+    assert sizes == [1, 1, 2, 3, 4]
+    assert len(chunks) == len(numbers) - 1 - NUM_RECENT
 
 
 def test_what_misleads_is_of_another_site_and_comes_behind_every_hit(policy, data, tmp_path):

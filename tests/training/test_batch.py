@@ -31,10 +31,16 @@ def every_use_apart(batch: TrainingBatch) -> TrainingBatch:
     return TrainingBatch(items=tuple(items), decisions=tuple(decisions))
 
 
-STAGES = [StageA(), StageB(), StageB(StageBConfig(is_gated=False)), StageB(StageBConfig(is_dynamic=False))]
+STAGES = [
+    StageA(),
+    StageB(),
+    StageB(StageBConfig(is_gated=False)),
+    StageB(StageBConfig(is_dynamic=False)),
+    StageB(StageBConfig(is_dynamic=False, is_gated=False)),
+]
 
 
-@pytest.mark.parametrize("stage", STAGES, ids=["fixed", "dynamic and gated", "dynamic", "fixed and gated"])
+@pytest.mark.parametrize("stage", STAGES, ids=["fixed", "dynamic and gated", "dynamic", "fixed and gated", "fixed in stage B"])
 @pytest.mark.parametrize("max_group_tokens", [65_536, 500])
 def test_sharing_items_equals_encoding_every_use_separately(stage, max_group_tokens):
     policy = open_gate(make_memory_policy())

@@ -22,7 +22,7 @@ _MORE = "Several processes and output"
 
 
 VariantArgument = Annotated[
-    str | None, typer.Argument(help="action-only, semantic, functional, content, readout, full, fixed-4, ...")
+    str | None, typer.Argument(help="action-only, content, readout, full, fixed-4, probe-semantic, ...")
 ]
 Trajectories = Annotated[
     list[Path] | None, typer.Argument(metavar="PATH...", help="Trajectory folders, or folders of many.")

@@ -121,22 +121,21 @@ class TrajectoryDecisions:
     def _training_item(self, item: EvidenceItem, source: StoredTrajectory) -> TrainingItem:
         name = item.trajectory_id or f"{source.trajectory.trajectory_id} {item.item_id}"
         made = TrainingItem(item_id=name, role=item.role, prompt=self.serialise(item, source.screenshots))
-        if self.lessons is None or not self.is_taught(item):
-            return made
-        return replace(made, lesson=self.lessons.read(made.digest, name=name))
-
-    def is_taught(self, item: EvidenceItem) -> bool:
-        """Whether the teacher is asked about an item. A growing chunk waits until it is full."""
-        return item.role == "episodic" or len(item.steps) == self.config.use.chunk_events
+        return made if self.lessons is None else replace(made, lesson=self.lessons.read(made.digest, name=name))
 
     def to_teach(self, trajectory: int) -> TrainingBatch:
-        """The items of a trajectory that the teacher is asked about, without those that were put in to mislead."""
+        """The items of a trajectory that the teacher is asked about: all but those that were put in to mislead.
+
+        A growing chunk acts at every size, so it is taught at every size that a decision uses. That is at most one
+        lesson more for each decision whose history has begun to expire: 11 lessons about working chunks for 15 steps
+        with the paper's settings, where full chunks alone would be 2.
+        """
         own = self.found[trajectory]
         stored, read = load_trajectory(Path(own.folder)), dict[str, StoredTrajectory]()
         taught = [
             self._training_item(item, source)
             for one in own.decisions
             for item, source, is_negative in self._evidence(own, one, stored, read)
-            if self.is_taught(item) and not is_negative
+            if not is_negative
         ]
         return TrainingBatch(items=tuple({item.digest: item for item in taught}.values()))

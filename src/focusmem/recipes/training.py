@@ -94,7 +94,7 @@ def train_on_trajectories(
     plain = decisions(prepared.found, 0.0)
     if training.learns_content:
         plain = replace(plain, lessons=prepared.lessons(policy, data))
-    misled = decisions(prepared.found, data.negative_share if variant.is_gated else 0.0)
+    misled = decisions(prepared.found, data.negative_share if variant.trains_gate else 0.0)
     memory = train_stages(
         training, policy, TrajectoryBatches(plain, training.batching), TrajectoryBatches(misled, training.batching),
         folder, deadline=deadline,

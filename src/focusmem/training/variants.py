@@ -1,6 +1,6 @@
 """The ways to build memory that the paper compares, and their training: one stage after the other, in one folder."""
 
-from dataclasses import field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -8,7 +8,7 @@ import torch
 from pydantic import PositiveFloat
 
 from focusmem.model.backbone import Backbone
-from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.checkpoint import ACTING_NOTE, ActingParts, Checkpoint
 from focusmem.model.compressor import Budget
 from focusmem.model.config import MemoryConfig
 from focusmem.model.policy import MemoryPolicy
@@ -35,8 +35,11 @@ class Variant:
     name: str
     stage_a: StageAConfig = field(default_factory=StageAConfig)
     stage_b: StageBConfig | None = None
-    """None: the fixed blocks of stage A are what acts."""
+    """None: training ends with stage A, and its fixed blocks are what acts."""
     memory: MemoryConfig = field(default_factory=MemoryConfig)
+    acts_fixed: bool = False
+    """Readout and gate are switched off when the memory acts, although stage B trains them. This is for probing what
+    the fixed blocks hold after stage B."""
 
     @property
     def last_stage(self) -> str:
@@ -44,12 +47,22 @@ class Variant:
         return StageA.name if self.stage_b is None else StageB.name
 
     @property
+    def trains_gate(self) -> bool:
+        return self.stage_b is not None and self.stage_b.is_gated
+
+    @property
     def is_dynamic(self) -> bool:
-        return self.stage_b is not None and self.stage_b.is_dynamic
+        """Whether the readout acts."""
+        return self.stage_b is not None and self.stage_b.is_dynamic and not self.acts_fixed
 
     @property
     def is_gated(self) -> bool:
-        return self.stage_b is not None and self.stage_b.is_gated
+        """Whether the gate acts."""
+        return self.trains_gate and not self.acts_fixed
+
+    @property
+    def acting(self) -> ActingParts:
+        return ActingParts(self.is_dynamic, self.is_gated)
 
     def with_tokens(self, num: Budget) -> "Variant":
         """The same with so many tokens per block."""
@@ -84,19 +97,29 @@ class MemoryTraining:
 def variants(content: StageAConfig, full: StageBConfig, memory: MemoryConfig) -> dict[str, Variant]:
     """The variants that the paper compares, by name. `content` is the stage A of those that learn content, `full` the
     stage B of the full memory.
+
+    Every variant has two stages. Those with fixed blocks have a stage B in which only encoder and compressor learn.
+    `probe-action-only` to `probe-content` are the four checkpoints of the paper's Table 3, "after Stage B": they take
+    the stage B of the full memory, and their fixed blocks act. `action-only` is the matched baseline of the main table.
     """
-    readout = StageBConfig(is_gated=False)
-    fixed = Variant(name="content", stage_a=content, memory=memory)
-    dynamic = Variant(name="readout", stage_a=content, stage_b=readout, memory=memory)
+    actions = replace(content, content_weight=0.0)
+    alone, readout = StageBConfig(is_dynamic=False, is_gated=False), StageBConfig(is_gated=False)
+    fixed = Variant(name="content", stage_a=content, stage_b=alone, memory=memory)
+    dynamic = replace(fixed, name="readout", stage_b=readout)
+    probed = Variant(name="probe-content", stage_a=content, stage_b=full, memory=memory, acts_fixed=True)
+    shared = replace(memory, compressor=replace(memory.compressor, shares_queries=True))
     made = [
-        replace(fixed, name="action-only", stage_a=replace(content, content_weight=0.0)),
-        replace(fixed, name="semantic", stage_a=replace(content, functional_weight=0.0)),
-        replace(fixed, name="functional", stage_a=replace(content, semantic_weight=0.0)),
+        replace(fixed, name="action-only", stage_a=actions),
+        replace(fixed, name="action-only-shared", stage_a=actions, memory=shared),
         fixed,
         dynamic,
         replace(dynamic, name="full", stage_b=full),
         *(replace(fixed, name=f"fixed-{num}").with_tokens(num) for num in BUDGETS),
         *(replace(dynamic, name=f"dynamic-{num}").with_tokens(num) for num in BUDGETS),
+        replace(probed, name="probe-action-only", stage_a=actions),
+        replace(probed, name="probe-semantic", stage_a=replace(content, functional_weight=0.0)),
+        replace(probed, name="probe-functional", stage_a=replace(content, semantic_weight=0.0)),
+        probed,
     ]
     return {one.name: one for one in made}
 
@@ -133,9 +156,9 @@ def train_stages(
 
 
 def signed(memory: Path, variant: Variant, backbone: Backbone) -> Path:
-    """The memory, with the variant's name on its card."""
+    """The memory, with the variant's name on its card, and with the parts that act."""
     if join_team(backbone.device).is_first:
-        Checkpoint.open(memory).with_notes({VARIANT_NOTE: variant.name})
+        Checkpoint.open(memory).with_notes({VARIANT_NOTE: variant.name, ACTING_NOTE: asdict(variant.acting)})
     return memory
 
 

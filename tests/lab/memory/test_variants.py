@@ -100,8 +100,11 @@ def test_no_hit_is_lost_to_a_misleading_item(world, policy, bank):
 @pytest.mark.parametrize(
     ("notes", "name", "message"),
     [
-        ({"stage": "stage_a", "variant": "action-only"}, "full", "left by 'stage_a'"),
-        ({"stage": "stage_b", "variant": "full"}, "content", "left by 'stage_b'"),
+        ({"stage": "stage_a", "variant": "action-only"}, "full", "trained as the memory 'action-only'"),
+        ({"stage": "stage_a", "variant": "full"}, "full", "left by 'stage_a'"),
+        ({"stage": "stage_a"}, "content", "left by 'stage_a'"),
+        ({"stage": "stage_b", "variant": "full"}, "content", "trained as the memory 'full'"),
+        ({"stage": "stage_b", "variant": "full"}, "probe-content", "trained as the memory 'full'"),
         ({}, "full", "left by 'something else'"),
         ({"stage": "stage_b", "variant": "readout"}, "full", "trained as the memory 'readout'"),
         ({"stage": "stage_a", "variant": "action-only"}, "content", "trained as the memory 'action-only'"),
@@ -131,6 +134,20 @@ def test_a_gate_is_measured_on_sites_it_has_not_seen(policy, tmp_path):
     assert Checkpoint.open(tmp_path / "memory").build(policy).config.gate.threshold == pytest.approx(threshold)
 
 
+def test_a_memory_that_ended_with_stage_a_acts_with_fixed_blocks(policy, tmp_path):
+    """As the action-only memory that ships."""
+    Checkpoint.save(MemoryPolicy(policy, SMALL), tmp_path / "memory", notes={"stage": "stage_a", "variant": "content"})
+    use = latent_front(policy, tmp_path / "memory", "content").use
+    assert (use.is_dynamic, use.is_gated) == (False, False)
+
+
+def test_a_probed_memory_acts_with_fixed_blocks(policy, tmp_path):
+    notes = {"stage": "stage_b", "variant": "probe-semantic"}
+    Checkpoint.save(MemoryPolicy(policy, SMALL), tmp_path / "memory", notes=notes)
+    use = latent_front(policy, tmp_path / "memory", "probe-semantic").use
+    assert (use.is_dynamic, use.is_gated) == (False, False)
+
+
 def test_a_memory_that_names_no_variant_acts(policy, tmp_path):
     Checkpoint.save(MemoryPolicy(policy, SMALL), tmp_path / "memory", notes={"stage": "stage_b"})
     assert latent_front(policy, tmp_path / "memory", "full").use.is_gated
@@ -143,7 +160,7 @@ def test_a_memory_whose_gate_was_taught_alone_acts(policy, tmp_path):
 
 
 def test_the_papers_ablation_is_there():
-    for name in ("action-only", "semantic", "functional", "content", "readout", "full"):
+    for name in ("action-only", "content", "readout", "full", "probe-semantic", "probe-functional"):
         assert name in VARIANTS
     assert not variant("content").is_dynamic
     assert variant("readout").is_dynamic

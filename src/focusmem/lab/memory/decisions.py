@@ -229,9 +229,7 @@ class LabDecisions:
         made = TrainingItem(item_id=name, role=item.role, prompt=prompt, group=family)
         start = item.rank * CHUNK_EVENTS if item.role == "working" else 0
         self._sources[made.digest] = source, start, start + len(item.steps)
-        if self.told is not None and self.is_taught(made):
-            return replace(made, lesson=self._told(made, self.told))
-        return made
+        return made if self.told is None else replace(made, lesson=self._told(made, self.told))
 
     def _told(self, item: TrainingItem, questions: Questions) -> Lesson:
         """A lesson, answered by the world."""
@@ -245,12 +243,6 @@ class LabDecisions:
         rollout, start, stop = self._sources[item.digest]
         steps = rollout.steps[start:stop]
         return {name: answer_to(self.world, name, rollout, steps) for name in QUESTIONS[item.role]}
-
-    @staticmethod
-    def is_taught(item: TrainingItem) -> bool:
-        """Whether the teacher is asked about an item. A growing chunk waits until it is full."""
-        num_events = sum(isinstance(part, Screenshot) for turn in item.prompt for part in turn.parts)
-        return item.role == "episodic" or num_events == CHUNK_EVENTS
 
     def _make_rollout(self, number: int) -> Rollout:
         rng = random.Random(derive_seed(self.config.seed, "decisions", self.config.split, number))

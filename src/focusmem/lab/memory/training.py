@@ -57,7 +57,7 @@ def train_memory(
     """
     deadline, variant = Deadline(training.max_minutes), training.variant
     if training.start is not None:  # before the bank, which may take minutes
-        check_start(training.start, variant.name)
+        check_start(training.start, variant)
     begin_record(folder, training, seed=training.decisions.seed, device=str(policy.device), command=command)
     decisions, stream = replace(training.decisions, num_trajectories=training.stream.num_needed), training.stream
     if bank is None:
@@ -72,7 +72,7 @@ def train_memory(
 
     questions = Questions(LAB_QUESTIONS) if training.learns_content else None
     data_a = LabStream(source(replace(decisions, negative_share=0.0), questions), stream)
-    misled = decisions.negative_share if variant.is_gated else 0.0
+    misled = decisions.negative_share if variant.trains_gate else 0.0
     # Another seed, so that the second stage sees new episodes; what a course teaches was learnt in the first.
     later = replace(decisions, negative_share=misled, seed=derive_seed(decisions.seed, "stage B"))
     data_b = LabStream(source(later, None), replace(stream, course=()))

@@ -20,7 +20,7 @@ from focusmem.model.gate import GateConfig
 from focusmem.model.lora import LoraConfig
 from focusmem.model.policy import MemoryPolicy
 from focusmem.model.readout import ReadoutConfig
-from focusmem.training.stage_a import StageAConfig
+from focusmem.training.stage_a import StageA, StageAConfig
 from focusmem.training.stage_b import StageBConfig
 from focusmem.training.stage_gate import GateStage
 from focusmem.training.variants import VARIANT_NOTE, Variant, variants
@@ -100,27 +100,33 @@ def shipped_memory(name: str = "full", *, weights: Weights | None = None, device
 
 def load_memory(policy: Backbone, checkpoint: Path, name: str) -> MemoryPolicy:
     """A trained memory. That of another variant is refused, because parts of it that were never trained would act."""
-    stored, wanted = Checkpoint.open(checkpoint), variant(name).last_stage
-    stage, trained_as = stored.notes.get("stage"), stored.notes.get(VARIANT_NOTE, name)
-    if stage != wanted and not (stage == GateStage.name and variant(name).is_gated):
-        raise CheckpointError(
-            f"A memory '{name}' is what {wanted} leaves, but {checkpoint} was left by '{stage or 'something else'}'. "
-            f"Give the folder that `focusmem lab train {name}` named at its end."
-        )
-    if trained_as != name:
+    stored, chosen = Checkpoint.open(checkpoint), variant(name)
+    stage, trained_as = stored.notes.get("stage"), stored.notes.get(VARIANT_NOTE)
+    if trained_as not in (None, name):
         raise CheckpointError(f"{checkpoint} was trained as the memory '{trained_as}', not as '{name}'.")
+    # A memory that ended with stage A is signed where that was wanted; one on its way to stage B is not.
+    allowed = {chosen.last_stage} | ({GateStage.name} if chosen.is_gated else set())
+    allowed |= {StageA.name} if trained_as == name and not (chosen.is_dynamic or chosen.is_gated) else set()
+    if stage not in allowed:
+        raise CheckpointError(
+            f"A memory '{name}' is what {chosen.last_stage} leaves, but {checkpoint} was left by "
+            f"'{stage or 'something else'}'. Give the folder that `focusmem lab train {name}` named at its end."
+        )
     return stored.build(policy)
 
 
-def check_start(start: Path, name: str) -> None:
-    """Refuses a memory that the variant cannot begin with. It can begin with its own, with one whose stage A is the
-    same, and, if it has only stage A, with `action-only`.
+def check_start(start: Path, chosen: Variant) -> None:
+    """Refuses a memory that the variant cannot begin with. It can begin with its own, with what the same stage A left
+    of another, and, if it has only stage A, with `action-only`.
     """
-    trained_as = Checkpoint.open(start).notes.get(VARIANT_NOTE, name)
-    if variant(name).stage_b is None:
+    name, notes = chosen.name, Checkpoint.open(start).notes
+    trained_as, shared = notes.get(VARIANT_NOTE, name), set[str]()
+    if chosen.stage_b is None:
         shared = {"action-only"}
-    else:
-        alike = variant(name).stage_a
-        shared = {other for other, own in VARIANTS.items() if own.stage_b is None and own.stage_a == alike}
+    elif notes.get("stage") == StageA.name:
+        shared = {other for other, own in VARIANTS.items() if own.stage_a == variant(name).stage_a}
     if trained_as not in {name, *shared}:
-        raise CheckpointError(f"{start} was trained as the memory '{trained_as}', so '{name}' cannot begin with it.")
+        raise CheckpointError(
+            f"{start} was trained as the memory '{trained_as}', so '{name}' cannot begin with it. Give a memory that "
+            f"the stage A of '{name}' left; to train stage A further, add --set variant.stage_b=null."
+        )
