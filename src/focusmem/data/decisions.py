@@ -35,7 +35,9 @@ class TrajectoryDecisions:
     def digest(self) -> str:
         """Equal if equal numbers give equal decisions."""
         config, found = self.config, [one.model_dump_json() for one in self.found]
-        settings = (config.use, config.max_steps, config.negative_share, config.prompts, config.seed)
+        settings = (
+            config.use, config.max_steps, config.negative_share, config.prompts, config.shows_errors, config.seed
+        )  # fmt: skip
         return sha256_hex(repr((found, settings)).encode())
 
     @cached_property
@@ -44,11 +46,11 @@ class TrajectoryDecisions:
 
     @cached_property
     def prompt(self) -> PromptBuilder:
-        return PromptBuilder(self.config.wording("agent"))
+        return PromptBuilder(self.config.wording("agent"), shows_errors=self.config.shows_errors)
 
     @cached_property
     def serialise(self) -> Serialiser:
-        return Serialiser(self.config.wording("evidence"))
+        return Serialiser(self.config.wording("evidence"), shows_errors=self.config.shows_errors)
 
     @property
     def num_trajectories(self) -> int:

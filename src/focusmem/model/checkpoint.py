@@ -23,6 +23,8 @@ _DTYPES = ("float32", "bfloat16", "float16")
 _WEIGHTS, _CARD = "memory.safetensors", "checkpoint.json"
 ACTING_NOTE = "acting"
 """The note that says which parts of a memory act, if these are not all that were trained."""
+ERRORS_NOTE = "shows_errors"
+"""The note that says whether the prompts of training told which actions had failed."""
 
 # Fields that steer training or decisions but do not change what the weights mean.
 _FREE_FIELDS = {
@@ -139,6 +141,18 @@ class Checkpoint:
             raise CheckpointError(
                 f"The card of the checkpoint {self.folder} is damaged: notes.{ACTING_NOTE} switches on a part that was "
                 "never trained."
+            )
+        return told
+
+    def trained_with_errors(self) -> bool:
+        """Whether the prompts of training told which actions had failed; the memory acts with the same ones. Cards that
+        do not say so are of the laboratory, whose prompts do.
+        """
+        told = self.notes.get(ERRORS_NOTE, True)
+        if not isinstance(told, bool):
+            raise CheckpointError(
+                f"The card of the checkpoint {self.folder} is damaged: notes.{ERRORS_NOTE} should be true or false, "
+                f"not {told!r:.60}."
             )
         return told
 

@@ -37,7 +37,7 @@ from focusmem.training.pathway import (
     token_sum,
 )
 from focusmem.training.prepared import EPISODIC, Needs, Prepared
-from focusmem.training.stage import GATE_STAGE, Losses, Passage
+from focusmem.training.stage import GATE_STAGE, Losses, Passage, Reduction
 from focusmem.training.stage_a import NOT_YET_TRAINED, StageA
 
 LEARNING_RATE = 5e-6
@@ -51,7 +51,9 @@ class StageBConfig:
     blocks alone, which learn from actions a second time so that every variant is trained for two stages."""
 
     gate_weight: NonNegativeFloat = 0.05
-    """Lambda_m. The loss is a mean over misleading blocks. The paper writes a plain sum, which grows with the batch."""
+    """Lambda_m."""
+    reduction: Reduction = "sum"
+    """Of the gate's loss over the misleading blocks of a batch; the action loss is always a mean over tokens."""
     is_dynamic: bool = True
     """Whether blocks are read for the current state."""
     is_gated: bool = True
@@ -90,6 +92,10 @@ class StageB:
     @property
     def needs(self) -> Needs:
         return Needs(negatives=self.config.is_gated, num_foreign=self.config.num_foreign if self.config.is_gated else 0)
+
+    @property
+    def summed(self) -> frozenset[str]:
+        return frozenset({"gate"} if self.config.reduction == "sum" else ())
 
     def settings(self) -> dict[str, Any]:
         return to_plain(self.config) | {"start_sha256": self.start_sha256}

@@ -3,9 +3,11 @@ separates right from misleading blocks, which depends on no threshold.
 """
 
 import logging
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +21,9 @@ from focusmem.training.offered_blocks import MAX_TOKENS, Offered, offered_blocks
 from focusmem.training.pathway import reply_nats
 
 _log = logging.getLogger(__name__)
+
+PAPER_THRESHOLDS: Final = (0.1, 0.2, 0.3, 0.4, 0.5)
+"""Those that the paper chose among (Appendix F)."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,27 @@ def choose_by_actions(sweeps: Sequence[Sweep]) -> ActionChoice:
     )
 
 
+def choose_among(sweeps: Sequence[Sweep], candidates: Sequence[float]) -> ActionChoice:
+    """The candidate that makes the actions likeliest; of equally good ones, the lowest."""
+    blocks = [trust for one in sweeps for trust in one.trusts]
+    if not blocks or not candidates:
+        what = "without any blocks; the validation data has none" if not blocks else "from no candidates"
+        raise ConfigError(f"A threshold cannot be chosen {what}.")
+
+    def mean_nats(threshold: float) -> float:
+        return sum(one.nats[bisect_right(one.trusts, threshold)] for one in sweeps) / len(sweeps)
+
+    best = min(sorted(candidates), key=lambda threshold: round(mean_nats(threshold), 9))
+    return ActionChoice(
+        threshold=best,
+        mean_nats=mean_nats(best),
+        nats_with_all=sum(one.nats[0] for one in sweeps) / len(sweeps),
+        nats_with_none=sum(one.nats[-1] for one in sweeps) / len(sweeps),
+        passage=sum(trust > best for trust in blocks) / len(blocks),
+        num_decisions=len(sweeps),
+    )
+
+
 def _changes(one: Sweep) -> Iterator[tuple[float, float]]:
     """Where the threshold drops a block of a decision, and what that adds to its nats."""
     return zip(one.trusts, np.diff(one.nats).tolist(), strict=True)
@@ -130,16 +156,27 @@ def _counts_below(
     return np.searchsorted(ordered, values, side="left"), np.searchsorted(ordered, values, side="right")
 
 
-def write_threshold(memory: Path, choice: ActionChoice) -> Checkpoint:
-    """Makes it the threshold of a stored memory, with the figures it was chosen by."""
-    return Checkpoint.open(memory).with_threshold(choice.threshold, notes={"threshold": asdict(choice)})
+def write_threshold(memory: Path, choice: ActionChoice, candidates: Sequence[float] | None = None) -> Checkpoint:
+    """Makes it the threshold of a stored memory, with the figures it was chosen by, and from which candidates."""
+    told = asdict(choice) | {"candidates": None if candidates is None else list(candidates)}
+    return Checkpoint.open(memory).with_threshold(choice.threshold, notes={"threshold": told})
 
 
-def set_threshold(policy: MemoryPolicy, memory: Path, data: TrainingData, *, is_dynamic: bool) -> None:
-    """Chooses the threshold of a stored memory on data that it did not learn from, if there is anything to remember."""
+def set_threshold(
+    policy: MemoryPolicy,
+    memory: Path,
+    data: TrainingData,
+    *,
+    is_dynamic: bool,
+    candidates: Sequence[float] | None = None,
+) -> None:
+    """Chooses the threshold of a stored memory on data that it did not learn from, if there is anything to remember.
+    Without `candidates` it may take any value.
+    """
     sweeps = action_sweeps(policy, offered_blocks(policy, data, is_dynamic=is_dynamic))
     if any(one.trusts for one in sweeps):
-        write_threshold(memory, choose_by_actions(sweeps))
+        choice = choose_by_actions(sweeps) if candidates is None else choose_among(sweeps, candidates)
+        write_threshold(memory, choice, candidates)
     else:
         _log.warning("the gate's threshold is unchanged: %d decisions have nothing to remember", len(sweeps))
 

@@ -1,12 +1,14 @@
 """The ways to build memory that the paper compares, and their training: one stage after the other, in one folder."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 from pydantic import PositiveFloat
 
+from focusmem.errors import ConfigError
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import ACTING_NOTE, ActingParts, Checkpoint
 from focusmem.model.compressor import Budget
@@ -19,7 +21,9 @@ from focusmem.training.config import LoopConfig
 from focusmem.training.deadline import Deadline
 from focusmem.training.pathway import Look
 from focusmem.training.processes import join_team
+from focusmem.training.stage_a import LEARNING_RATE as RATE_OF_STAGE_A
 from focusmem.training.stage_a import StageA, StageAConfig, train_stage_a
+from focusmem.training.stage_b import LEARNING_RATE as RATE_OF_STAGE_B
 from focusmem.training.stage_b import StageB, StageBConfig, train_stage_b
 
 VARIANT_NOTE: Final = "variant"
@@ -102,7 +106,7 @@ def variants(content: StageAConfig, full: StageBConfig, memory: MemoryConfig) ->
     `probe-action-only` to `probe-content` are the four checkpoints of the paper's Table 3, "after Stage B": they take
     the stage B of the full memory, and their fixed blocks act. `action-only` is the matched baseline of the main table.
     """
-    actions = replace(content, content_weight=0.0)
+    actions = StageAConfig(content_weight=0.0)
     alone, readout = StageBConfig(is_dynamic=False, is_gated=False), StageBConfig(is_gated=False)
     fixed = Variant(name="content", stage_a=content, stage_b=alone, memory=memory)
     dynamic = replace(fixed, name="readout", stage_b=readout)
@@ -124,6 +128,10 @@ def variants(content: StageAConfig, full: StageBConfig, memory: MemoryConfig) ->
     return {one.name: one for one in made}
 
 
+PAPER_VARIANTS: Final[Mapping[str, Variant]] = variants(StageAConfig(), StageBConfig(), MemoryConfig())
+"""With the paper's settings."""
+
+
 def train_stages(
     training: MemoryTraining,
     backbone: Backbone,
@@ -133,10 +141,12 @@ def train_stages(
     *,
     deadline: Deadline | None = None,
     look: Look | None = None,
+    notes: Mapping[str, Any] | None = None,
 ) -> Path | None:
     """Trains the stages of a variant, or resumes them; returns the memory's folder when they are finished.
 
-    `deadline` is set if time has been spent before; `look` sees the pictures that batches bring along.
+    `deadline` is set if time has been spent before; `look` sees the pictures that batches bring along; `notes` go on
+    the memory's card.
     """
     variant, start = training.variant, training.start
     deadline = deadline or Deadline(training.max_minutes)
@@ -152,14 +162,23 @@ def train_stages(
             _fresh(backbone, variant, loop), data_b, folder / "stage-b",
             start=start, stage=variant.stage_b, loop=loop, look=look,
         ).memory  # fmt: skip
-    return None if start is None else signed(start, variant, backbone)
+    return None if start is None else signed(start, variant, backbone, notes)
 
 
-def signed(memory: Path, variant: Variant, backbone: Backbone) -> Path:
-    """The memory, with the variant's name on its card, and with the parts that act."""
+def signed(memory: Path, variant: Variant, backbone: Backbone, notes: Mapping[str, Any] | None = None) -> Path:
+    """The memory, with the variant's name on its card, with the parts that act, and with more notes."""
     if join_team(backbone.device).is_first:
-        Checkpoint.open(memory).with_notes({VARIANT_NOTE: variant.name, ACTING_NOTE: asdict(variant.acting)})
+        own = {VARIANT_NOTE: variant.name, ACTING_NOTE: asdict(variant.acting)}
+        Checkpoint.open(memory).with_notes({**own, **(notes or {})})
     return memory
+
+
+def paper_training(name: str) -> MemoryTraining:
+    """The paper's settings for a variant, as far as they do not depend on where the data come from."""
+    if name not in PAPER_VARIANTS:
+        raise ConfigError(f"There is no memory variant '{name}'; choose one of {', '.join(PAPER_VARIANTS)}.")
+    loop_a, loop_b = (LoopConfig(learning_rate=rate) for rate in (RATE_OF_STAGE_A, RATE_OF_STAGE_B))
+    return MemoryTraining(variant=PAPER_VARIANTS[name], loop_a=loop_a, loop_b=loop_b)
 
 
 def _fresh(backbone: Backbone, variant: Variant, loop: LoopConfig) -> MemoryPolicy:
