@@ -124,6 +124,19 @@ def test_parts_that_were_not_trained_cannot_be_switched_on(policy, folder, tmp_p
         Memory.load(folder / "policy", tmp_path / "memory")
 
 
+@pytest.mark.parametrize("shows", [True, False])
+def test_a_memory_acts_with_the_prompts_it_was_trained_with(policy, folder, tmp_path, shows):
+    """Whether they say which actions failed; a card of the laboratory says nothing, and its prompts do."""
+    Checkpoint.save(policy, tmp_path / "memory", notes={} if shows else {"shows_errors": False})
+    memory = Memory.load(folder / "policy", tmp_path / "memory")
+    episode = memory.begin(QUESTION)
+    episode.observe(screen(0), click(0), error="There is no such link.")
+    prompt = episode.prefix(screen(1)).prompt
+    told = [part for turn in prompt for part in turn.parts if isinstance(part, str) and "no such link" in part]
+    assert bool(told) == shows
+    assert memory.front.serialise.shows_errors == shows
+
+
 @pytest.mark.parametrize(
     ("notes", "field"),
     [

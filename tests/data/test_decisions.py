@@ -72,13 +72,22 @@ def test_what_went_wrong_is_shown_but_not_taught(policy, data, tmp_path):
     steps[2] = steps[2].model_copy(update={"error": "There is no such button."})
     steps[4] = steps[4].model_copy(update={"action": None, "reply": "Hm.", "error": "No action could be read."})
     mixed = replace(item, trajectory=item.trajectory.model_copy(update={"steps": tuple(steps)}))
-    asked = replace(data, trajectories=(write(tmp_path / "mixed", mixed),), validation_share=0.0)
+    asked = replace(data, trajectories=(write(tmp_path / "mixed", mixed),), validation_share=0.0, shows_errors=True)
     prepared = prepare(policy, WordEmbedder, asked, tmp_path / "prepared", has_lessons=False)
     assert [one.step for one in prepared.found[0].decisions] == [0, 1, 3, 5, 6, 7, 8]
-    after = decisions_of(asked, prepared).decisions(0, (3,)).decisions[0]
-    text = " ".join(part for turn in after.prompt for part in turn.parts if isinstance(part, str))
-    assert "There is no such button." in text
-    assert "No action could be read." in text
+    assert "There is no such button." in text_of(decisions_of(asked, prepared).decisions(0, (3,)).decisions[0].prompt)
+    shown, hidden = (
+        decisions_of(replace(asked, shows_errors=shows), prepared).decisions(0, (6,)) for shows in (True, False)
+    )
+    for batch, is_told in ((shown, True), (hidden, False)):
+        [decision] = batch.decisions
+        chunks = [batch.items[use.item] for use in decision.uses if batch.items[use.item].role == "working"]
+        texts = [text_of(one.prompt) for one in (decision, *chunks)]
+        assert any("No action could be read." in text for text in texts) == is_told
+
+
+def text_of(prompt):
+    return " ".join(part for turn in prompt for part in turn.parts if isinstance(part, str))
 
 
 def test_every_item_that_acts_is_taught_growing_chunks_too(policy, data, tmp_path):

@@ -78,6 +78,14 @@ def test_both_stages_and_the_threshold_leave_a_memory_that_acts(policy, data, tm
     assert card.notes["variant"] == "full"
     assert card.notes["threshold"]["num_decisions"] > 0
     assert card.config.gate.threshold == card.notes["threshold"]["threshold"]
+    assert card.config.gate.threshold in card.notes["threshold"]["candidates"] == [0.1, 0.2, 0.3, 0.4, 0.5]
+    assert card.notes["acting"] == {"is_dynamic": True, "is_gated": True}
+    assert card.notes["recipe"] == "paper"
+    told = "\n".join(card.notes["departures"])
+    assert "batching.num_decisions is 4 (paper: 32)" in told
+    assert "loop_a.learning_rate is 0.001 (paper: 1e-05)" in told
+    assert any(line.startswith("loop_a.num_steps is 2") for line in card.notes["scale"])
+    assert card.notes["shows_errors"] is False
     files = {path.name: path.read_bytes() for path in memory.iterdir()}
     assert train_on_trajectories(policy, training, prepared, tmp_path / "run") == memory
     assert {path.name: path.read_bytes() for path in memory.iterdir()} == files, "nothing is done twice"

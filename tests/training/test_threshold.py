@@ -12,9 +12,11 @@ from focusmem.training.pathway import EncodedShare, embed, reply_nats
 from focusmem.training.prepared import Needs, Preparer
 from focusmem.training.stage_b import StageB
 from focusmem.training.threshold import (
+    PAPER_THRESHOLDS,
     Sweep,
     action_sweeps,
     area_under_curve,
+    choose_among,
     choose_by_actions,
     gate_scores,
     write_threshold,
@@ -87,6 +89,35 @@ def test_no_threshold_makes_actions_likelier_than_the_chosen_one(seed, digits):
     assert choice.nats_with_none == pytest.approx(mean_nats(1))
     assert choice.passage == pytest.approx(sum(trust > choice.threshold for trust in trusts) / len(trusts))
     assert choice.num_decisions == len(sweeps)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_none_of_the_candidates_makes_actions_likelier_than_the_chosen_one(seed):
+    rng = random.Random(seed)
+    sweeps = []
+    for _ in range(rng.randrange(1, 12)):
+        trusts = sorted(round(rng.uniform(0.05, 0.95), 1) for _ in range(rng.randrange(1, 5)))
+        sweeps.append(Sweep(tuple(trusts), tuple(rng.uniform(0, 3) for _ in range(len(trusts) + 1))))
+
+    def mean_nats(threshold):
+        return sum(one.nats[sum(trust <= threshold for trust in one.trusts)] for one in sweeps) / len(sweeps)
+
+    choice = choose_among(sweeps, PAPER_THRESHOLDS)
+    assert choice.threshold in PAPER_THRESHOLDS
+    assert choice.mean_nats == pytest.approx(min(map(mean_nats, PAPER_THRESHOLDS)))
+    assert choice.mean_nats == pytest.approx(mean_nats(choice.threshold))
+    assert choice.nats_with_all == pytest.approx(mean_nats(0))
+    assert choice.nats_with_none == pytest.approx(mean_nats(1))
+
+
+def test_of_equally_good_candidates_the_lowest_is_chosen():
+    assert choose_among([Sweep((0.9,), (1.0, 2.0))], (0.5, 0.1, 0.3)).threshold == 0.1
+
+
+@pytest.mark.parametrize(("sweeps", "candidates"), [([], (0.3,)), ([Sweep((0.2,), (1.0, 2.0))], ())])
+def test_a_choice_among_candidates_needs_blocks_and_candidates(sweeps, candidates):
+    with pytest.raises(ConfigError, match="cannot be chosen"):
+        choose_among(sweeps, candidates)
 
 
 def test_a_choice_by_actions_needs_blocks():

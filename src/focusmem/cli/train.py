@@ -40,7 +40,10 @@ Evaluation = Annotated[
     list[Path] | None, typer.Option(help="Tasks of a later evaluation (.jsonl): what could give one away is left out.")
 ]
 RecipeOption = Annotated[
-    str, typer.Option(help="paper, or paper-lab: the same settings at the size of the laboratory's policy.")
+    str,
+    typer.Option(
+        help="paper, or paper-lab: the same at the size of the laboratory's policy.", rich_help_panel="Settings"
+    ),
 ]
 OnlyPrepare = Annotated[
     bool,
