@@ -78,7 +78,7 @@ def test_trains_and_times(bare, toy_weights, tmp_path):
         )
     )
     assert json.loads((tmp_path / "bench.json").read_text())
-    assert (tmp_path / "trained" / "stage-a" / "memory" / "checkpoint.json").is_file()
+    assert (tmp_path / "trained" / "stage-b" / "memory" / "checkpoint.json").is_file()
 
 
 @pytest.mark.slow

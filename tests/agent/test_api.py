@@ -97,6 +97,7 @@ def after(episode, num_steps):
         ({"name": "stage_a"}, False, False),
         ({"name": "stage_b", "is_dynamic": True, "is_gated": False}, True, False),
         ({"name": "stage_b", "is_dynamic": False, "is_gated": True}, False, True),
+        ({"name": "stage_b", "is_dynamic": False, "is_gated": False}, False, False),
         ({"name": "gate", "is_dynamic": True}, True, True),
     ],
 )
@@ -108,9 +109,42 @@ def test_parts_that_were_not_trained_do_not_act(policy, folder, tmp_path, stage,
     assert Memory.load(folder / "policy", tmp_path / "memory", use=told).front.use == told
 
 
+def test_parts_that_were_trained_may_be_switched_off(policy, folder, tmp_path):
+    """As for the checkpoints whose fixed blocks the paper probes after stage B."""
+    stage = {"name": "stage_b", "is_dynamic": True, "is_gated": True}
+    acting = {"is_dynamic": False, "is_gated": False}
+    Checkpoint.save(policy, tmp_path / "memory", notes={"config": {"stage": stage}, "acting": acting})
+    use = Memory.load(folder / "policy", tmp_path / "memory").front.use
+    assert (use.is_dynamic, use.is_gated) == (False, False)
+    trained = Checkpoint.open(tmp_path / "memory").trained_parts()
+    assert (trained.is_dynamic, trained.is_gated) == (True, True)
+
+
+def test_parts_that_were_not_trained_cannot_be_switched_on(policy, folder, tmp_path):
+    acting = {"is_dynamic": False, "is_gated": True}
+    Checkpoint.save(policy, tmp_path / "memory", notes={"config": {"stage": {"name": "stage_a"}}, "acting": acting})
+    with pytest.raises(CheckpointError, match="switches on a part that was never trained"):
+        Memory.load(folder / "policy", tmp_path / "memory")
+
+
+@pytest.mark.parametrize("shows", [True, False])
+def test_a_memory_acts_with_the_prompts_it_was_trained_with(policy, folder, tmp_path, shows):
+    """Whether they say which actions failed; a card of the laboratory says nothing, and its prompts do."""
+    Checkpoint.save(policy, tmp_path / "memory", notes={} if shows else {"shows_errors": False})
+    memory = Memory.load(folder / "policy", tmp_path / "memory")
+    episode = memory.begin(QUESTION)
+    episode.observe(screen(0), click(0), error="There is no such link.")
+    prompt = episode.prefix(screen(1)).prompt
+    told = [part for turn in prompt for part in turn.parts if isinstance(part, str) and "no such link" in part]
+    assert bool(told) == shows
+    assert memory.front.serialise.shows_errors == shows
+
+
 @pytest.mark.parametrize(
     ("notes", "field"),
     [
+        ({"acting": []}, "notes.acting "),
+        ({"acting": {"is_gated": "no"}}, "notes.acting.is_gated "),
         ({"config": []}, "notes.config "),
         ({"config": None}, "notes.config "),
         ({"config": {"stage": "stage_a"}}, "notes.config.stage "),

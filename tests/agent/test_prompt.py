@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from factories import make_screenshot
@@ -51,3 +53,13 @@ def test_other_wordings_keep_parts_and_order():
 def test_a_folder_without_the_texts_is_refused(tmp_path):
     with pytest.raises(StorageError, match="system"):
         PromptBuilder(tmp_path)
+
+
+def test_errors_are_left_out_where_they_are_not_to_be_shown():
+    """As in the paper's prompt: then a failed action looks like any other."""
+    failed = RecentEvent(1, make_screenshot(0), "action 1", "There is no such button.")
+    ask = {"instruction": "Find it.", "screenshot": make_screenshot(99), "actions_left": 7}
+    shown, hidden = (PromptBuilder(shows_errors=shows) for shows in (True, False))
+    assert "no such button" in text_of(shown(recent=[failed], **ask)[1])
+    assert hidden(recent=[failed], **ask) == hidden(recent=[replace(failed, error=None)], **ask)
+    assert shown.digest != hidden.digest

@@ -68,8 +68,11 @@ def test_options_of_a_training_are_settings():
     assert narrow["variant"]["memory"]["compressor"]["num_tokens"] == 1
 
 
+ALONE = ("--set", "variant.stage_b=null")
+
+
 def test_a_memory_is_trained_and_its_run_file_repeats_it(policy, tmp_path):
-    few = ("--set", "stream.num_decisions=1", "--set", "decisions.num_sites=3", "--set", "stream.course=[]")
+    few = ("--set", "stream.num_decisions=1", "--set", "decisions.num_sites=3", "--set", "stream.course=[]", *ALONE)
     quick = ("--steps", "1", "--episodes", "1", "--drills", "0", "--workers", "0", "--device", "cpu")
     first = run("train", "action-only", "--policy", policy, *few, *quick, "--out", str(tmp_path / "a"))
     assert first.exit_code == 0, (first.output, first.exception)

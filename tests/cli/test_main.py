@@ -45,6 +45,16 @@ def test_describe_prints_a_table():
     assert "234,995,712" in result.output
 
 
+def test_a_card_tells_what_departs_from_the_paper():
+    told = json.loads(CliRunner().invoke(app, ["model", "card", "full", "--json"]).stdout)
+    assert (told["variant"], told["recipe"]) == ("full", "lab")
+    assert told["acting"] == {"is_dynamic": True, "is_gated": True}
+    result = CliRunner().invoke(app, ["model", "card", "full"])
+    assert result.exit_code == 0
+    for line in (*told["departures"], *told["scale"]):
+        assert line in result.output
+
+
 def test_a_users_mistake_is_one_line_and_no_traceback():
     result = focusmem("model", "describe", "--backbone", "qwen9")
     assert result.returncode == 2

@@ -32,7 +32,7 @@ def train(folder, *words, variant="fixed-4"):
     return run("train", variant, folder / "own", *fixed, *quick, *words)
 
 
-ACTIONS = ("--set", "variant.stage_a.content_weight=0")
+ACTIONS = ("--set", "variant.stage_a.content_weight=0", "--set", "variant.stage_b=null")
 
 
 def test_memory_is_trained_from_folders_in_one_line(folder, tmp_path):
@@ -70,7 +70,7 @@ def test_a_training_is_repeated_from_its_run_file(folder, tmp_path):
 
 
 def test_only_preparing_stops_there(folder, tmp_path):
-    result = train(folder, "--out", tmp_path / "run", "--only-prepare", "--json", variant="semantic")
+    result = train(folder, "--out", tmp_path / "run", "--only-prepare", "--json", variant="probe-semantic")
     told = json.loads(result.stdout)
     assert told["lessons"]["num_made"] > 0
     assert set(told["lessons"]["num_discarded"]) <= {"episodic_summary", "episodic_anchor"}

@@ -7,13 +7,14 @@ import pytest
 from banks import WordEmbedder
 from focusmem import Memory
 from focusmem.agent.fronts.latent import LatentFront
+from focusmem.agent.prompt import NUM_RECENT
 from focusmem.bank import Bank
 from focusmem.data.preparation import prepare
 from focusmem.evidence import Serialiser
 from focusmem.model.backbone import Backbone
 from focusmem.model.evidence_cache import EvidenceCache
 from focusmem.model.policy import MemoryPolicy
-from focusmem.schemas import Task, action_to_json
+from focusmem.schemas import Screenshot, Task, action_to_json
 from stored_training import OWN, decisions_of, make_data, stored, write
 from toys import make_config
 
@@ -71,16 +72,38 @@ def test_what_went_wrong_is_shown_but_not_taught(policy, data, tmp_path):
     steps[2] = steps[2].model_copy(update={"error": "There is no such button."})
     steps[4] = steps[4].model_copy(update={"action": None, "reply": "Hm.", "error": "No action could be read."})
     mixed = replace(item, trajectory=item.trajectory.model_copy(update={"steps": tuple(steps)}))
-    asked = replace(data, trajectories=(write(tmp_path / "mixed", mixed),), validation_share=0.0)
+    asked = replace(data, trajectories=(write(tmp_path / "mixed", mixed),), validation_share=0.0, shows_errors=True)
     prepared = prepare(policy, WordEmbedder, asked, tmp_path / "prepared", has_lessons=False)
     assert [one.step for one in prepared.found[0].decisions] == [0, 1, 3, 5, 6, 7, 8]
-    after = decisions_of(asked, prepared).decisions(0, (3,)).decisions[0]
-    text = " ".join(part for turn in after.prompt for part in turn.parts if isinstance(part, str))
-    assert "There is no such button." in text
-    assert "No action could be read." in text
+    assert "There is no such button." in text_of(decisions_of(asked, prepared).decisions(0, (3,)).decisions[0].prompt)
+    shown, hidden = (
+        decisions_of(replace(asked, shows_errors=shows), prepared).decisions(0, (6,)) for shows in (True, False)
+    )
+    for batch, is_told in ((shown, True), (hidden, False)):
+        [decision] = batch.decisions
+        chunks = [batch.items[use.item] for use in decision.uses if batch.items[use.item].role == "working"]
+        texts = [text_of(one.prompt) for one in (decision, *chunks)]
+        assert any("No action could be read." in text for text in texts) == is_told
 
 
-def test_what_misleads_is_of_another_site_and_takes_the_last_place(policy, data, tmp_path):
+def text_of(prompt):
+    return " ".join(part for turn in prompt for part in turn.parts if isinstance(part, str))
+
+
+def test_every_item_that_acts_is_taught_growing_chunks_too(policy, data, tmp_path):
+    """At each size that a decision uses; that is one more lesson for each decision whose history has expired."""
+    prepared = prepare(policy, WordEmbedder, data, tmp_path / "prepared", has_lessons=False)
+    source = decisions_of(data, prepared)
+    numbers = tuple(range(source.num_decisions(0)))
+    taught, batch = source.to_teach(0), source.decisions(0, numbers)
+    assert {item.digest for item in taught.items} == {item.digest for item in batch.items}
+    chunks = [item for item in taught.items if item.role == "working"]
+    sizes = sorted(sum(isinstance(part, Screenshot) for turn in item.prompt for part in turn.parts) for item in chunks)
+    assert sizes == [1, 1, 2, 3, 4]
+    assert len(chunks) == len(numbers) - 1 - NUM_RECENT
+
+
+def test_what_misleads_is_of_another_site_and_comes_behind_every_hit(policy, data, tmp_path):
     prepared = prepare(policy, WordEmbedder, data, tmp_path / "prepared", has_lessons=False)
     plain, misled = (decisions_of(data, prepared, negative_share=share) for share in (0.0, 1.0))
     for trajectory, own in enumerate(prepared.found):
@@ -90,12 +113,9 @@ def test_what_misleads_is_of_another_site_and_takes_the_last_place(policy, data,
             [wrong] = [use for use in other.uses if use.is_negative]
             name = after.items[wrong.item].item_id
             assert prepared.sites[name] != own.site
-            assert len(other.uses) == len(learnt.uses)
-            assert wrong.rank == 2
-            kept = [after.items[use.item].item_id for use in other.uses if not use.is_negative]
-            assert kept == [
-                before.items[use.item].item_id for use in learnt.uses if before.items[use.item].item_id in kept
-            ]
+            assert wrong.rank == 3
+            kept = [(after.items[use.item].digest, use.rank) for use in other.uses if not use.is_negative]
+            assert kept == [(before.items[use.item].digest, use.rank) for use in learnt.uses], "no hit is lost"
     half = decisions_of(data, prepared, negative_share=0.5)
     flags = [
         any(use.is_negative for use in one.uses)

@@ -72,3 +72,15 @@ def test_a_step_whose_reply_could_not_be_read_says_so():
     _, first, *_ = Serialiser()(changed, screenshots)
     assert "none could be read" in first.parts[1]
     assert changed.content_digest() != item.content_digest()
+
+
+def test_without_errors_an_unreadable_reply_is_shown_as_it_was_written():
+    """As the prompt shows it, so that what another agent did in words is not lost."""
+    item, screenshots = make_item("working", num_steps=2)
+    unread = item.steps[0].model_copy(update={"action": None, "reply": "Hm.", "error": "There is no JSON object."})
+    changed = item.model_copy(update={"steps": (unread, item.steps[1])})
+    serialise = Serialiser(shows_errors=False)
+    _, first, *_ = serialise(changed, screenshots)
+    assert "Hm." in first.parts[1]
+    assert "JSON" not in first.parts[1]
+    assert serialise.digest != Serialiser().digest

@@ -42,6 +42,19 @@ def slow_reference(compressor: Compressor, hidden_TE: torch.Tensor, role: int) -
 
 
 @torch.no_grad()
+def test_roles_that_share_queries_differ_by_their_vectors_alone():
+    compressor = make_compressor(shares_queries=True)
+    hidden, mask = padded_evidence()
+    evidence = [compressor.keys_values(compressor.features(hidden), mask)]
+    blocks = []
+    for role in (0, 1):
+        roles = torch.full((3,), role)
+        blocks.append(compressor(compressor.queries(roles), evidence, roles) - compressor.role_vectors_RD[role])
+    torch.testing.assert_close(blocks[0], blocks[1])
+    assert not torch.allclose(compressor.role_vectors_RD[0], compressor.role_vectors_RD[1])
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("form", ["keys_values", "absorbed", "projected"])
 @pytest.mark.parametrize("num_tokens", [1, 4, 8, 16])
 def test_every_form_equals_the_equations(form, num_tokens):

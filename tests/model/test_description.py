@@ -40,6 +40,13 @@ def test_budget_changes_queries_and_adapter_only():
     assert large["readout"] - small["readout"] == 12 * 4096 * 257
 
 
+def test_queries_shared_by_both_roles_save_one_set_of_them():
+    shared = MemoryConfig(compressor=CompressorConfig(shares_queries=True))
+    counts = describe("qwen3-vl-8b", shared)["num_parameters"]
+    assert counts["compressor"] == 234_995_712 - 8 * 4096 == 234_962_944
+    assert counts["readout"] == 9_478_400
+
+
 def test_unknown_size():
     with pytest.raises(BackboneError, match="Known sizes"):
         describe("qwen9", MemoryConfig())

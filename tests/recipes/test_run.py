@@ -2,6 +2,7 @@
 
 import copy
 import json
+import shutil
 import signal
 from dataclasses import replace
 from itertools import pairwise
@@ -16,6 +17,7 @@ from focusmem.evaluation.run_store import RunStore
 from focusmem.evaluation.watcher import Watcher
 from focusmem.lab.suite import LabSuite
 from focusmem.lab.world.raster_browser import RasterBrowser
+from focusmem.model.checkpoint import Checkpoint
 from focusmem.recipes import run as run_recipe
 from focusmem.recipes.run import browser_choice, make_run, run, settled
 from focusmem.recipes.run_parts import Parts, memory_names
@@ -258,6 +260,34 @@ def test_a_checkpoint_that_nothing_would_read_is_refused(toy_weights):
 def test_a_trained_memory_needs_its_checkpoint(toy_weights):
     with pytest.raises(ConfigError, match="needs a checkpoint"):
         parts(small(toy_weights, memory__name="readout"))
+
+
+def without_errors(toy_weights, tmp_path):
+    """The full memory's settings, with a card that says its prompts told of no errors."""
+    shutil.copytree(toy_weights / "memory" / "full", tmp_path / "memory")
+    Checkpoint.open(tmp_path / "memory").with_notes({"shows_errors": False})
+    settings = small(toy_weights, memory__name="full")
+    return resolved(settings, values={"memory.checkpoint": str(tmp_path / "memory")})
+
+
+def test_a_run_shows_errors_as_its_memory_was_trained(toy_weights, tmp_path):
+    trained = parts(without_errors(toy_weights, tmp_path))
+    assert not trained.wording.prompt.shows_errors
+    assert not trained.wording.serialise.shows_errors
+    assert parts(small(toy_weights, memory__name="full")).wording.prompt.shows_errors
+    assert not parts(small(toy_weights, policy__shows_errors=False)).wording.prompt.shows_errors
+
+
+def test_runs_that_share_a_policy_each_have_their_own_prompts(toy_weights, tmp_path):
+    trained = parts(without_errors(toy_weights, tmp_path))
+    assert trained.share(small(toy_weights)).wording.prompt.shows_errors
+    assert not trained.wording.prompt.shows_errors
+
+
+def test_a_memory_is_not_shown_other_prompts_than_it_was_trained_with(toy_weights, tmp_path):
+    asked = resolved(without_errors(toy_weights, tmp_path), values={"policy.shows_errors": True})
+    with pytest.raises(ConfigError, match="was trained with prompts without error messages"):
+        _ = parts(asked).wording
 
 
 def test_a_bank_needs_its_embedder(toy_weights):

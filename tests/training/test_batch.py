@@ -31,10 +31,16 @@ def every_use_apart(batch: TrainingBatch) -> TrainingBatch:
     return TrainingBatch(items=tuple(items), decisions=tuple(decisions))
 
 
-STAGES = [StageA(), StageB(), StageB(StageBConfig(is_gated=False)), StageB(StageBConfig(is_dynamic=False))]
+STAGES = {
+    "fixed": StageA(),
+    "dynamic and gated": StageB(),
+    "dynamic": StageB(StageBConfig(is_gated=False)),
+    "fixed and gated": StageB(StageBConfig(is_dynamic=False)),
+    "fixed in stage B": StageB(StageBConfig(is_dynamic=False, is_gated=False)),
+}
 
 
-@pytest.mark.parametrize("stage", STAGES, ids=["fixed", "dynamic and gated", "dynamic", "fixed and gated"])
+@pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES.keys())
 @pytest.mark.parametrize("max_group_tokens", [65_536, 500])
 def test_sharing_items_equals_encoding_every_use_separately(stage, max_group_tokens):
     policy = open_gate(make_memory_policy())
@@ -46,7 +52,7 @@ def test_sharing_items_equals_encoding_every_use_separately(stage, max_group_tok
     assert all(gradient.abs().sum() > 0 for name, gradient in gradients.items() if "gate" not in name)
 
 
-@pytest.mark.parametrize("stage", STAGES[:3], ids=["fixed", "dynamic and gated", "dynamic"])
+@pytest.mark.parametrize("stage", list(STAGES.values())[:3], ids=list(STAGES)[:3])
 @pytest.mark.parametrize("num_shares", [2, 3, 6])
 def test_shares_add_up_to_the_whole(stage, num_shares):
     """More shares than decisions included: some are empty then."""

@@ -61,7 +61,7 @@ def saves_in(folder: Path) -> list[str]:
 
 
 LOOP = make_loop(learning_rate=1e-2, save_every_steps=7)
-STAGE = StageAConfig(content_weight=2.0)
+STAGE = StageAConfig(content_weight=2.0, reduction="mean")
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +135,7 @@ def test_the_folder_can_be_read_without_our_code(finished):
         "content_weight": 2.0,
         "semantic_weight": 0.5,
         "functional_weight": 0.5,
+        "reduction": "mean",
         "start_sha256": None,
     }
     assert json.loads((folder / "environment.json").read_text())["seeds"] == {"training": 0}

@@ -252,6 +252,17 @@ def test_without_residual_and_gate_it_is_stage_a():
     torch.testing.assert_close(dynamic, fixed, rtol=1e-5, atol=1e-5)
 
 
+def test_fixed_blocks_alone_learn_as_in_stage_a():
+    """Without content losses; the same loss, and the same gradient of every weight."""
+    alone = StageB(StageBConfig(is_dynamic=False, is_gated=False))
+    found = learnt_from(make_memory_policy(), alone, make_batch())
+    expected = learnt_from(make_memory_policy(), StageA(StageAConfig(content_weight=0)), make_batch())
+    assert found[0] == pytest.approx(expected[0], rel=1e-5)
+    assert found[1].keys() == expected[1].keys()
+    for name, gradient in expected[1].items():
+        torch.testing.assert_close(found[1][name], gradient, rtol=1e-4, atol=1e-6)
+
+
 @torch.no_grad()
 def test_passage_tells_ordinary_from_misleading():
     policy = open_gate(make_memory_policy()).train()
@@ -269,6 +280,7 @@ def test_passage_tells_ordinary_from_misleading():
         (StageBConfig(), {"encoder", "compressor", "readout", "gate"}),
         (StageBConfig(is_gated=False), {"encoder", "compressor", "readout"}),
         (StageBConfig(is_dynamic=False), {"encoder", "compressor", "gate"}),
+        (StageBConfig(is_dynamic=False, is_gated=False), {"encoder", "compressor"}),
     ],
 )
 def test_trains_all_parts_that_take_part(config, parts):
@@ -331,7 +343,6 @@ def test_begins_with_nothing_else(stage_a, tmp_path):
         ({"num_foreign": -1}, "num_foreign"),
         ({"order_weight": -0.1}, "order_weight"),
         ({"keeping": "guessed"}, "keeping"),
-        ({"is_dynamic": False, "is_gated": False}, "is_dynamic and is_gated"),
     ],
 )
 def test_config_names_the_field(values, message):

@@ -8,16 +8,18 @@ import torch
 
 from focusmem.errors import ConfigError
 from focusmem.model.checkpoint import Checkpoint
-from focusmem.model.gate import GateConfig
+from focusmem.model.gate import GateConfig, logit_of
 from focusmem.model.injection import Place
 from focusmem.training.offered_blocks import offered_blocks
 from focusmem.training.pathway import EncodedShare, embed, reply_nats
 from focusmem.training.prepared import Needs, Preparer
 from focusmem.training.stage_b import StageB
 from focusmem.training.threshold import (
+    PAPER_THRESHOLDS,
     Sweep,
     action_sweeps,
     area_under_curve,
+    choose_among,
     choose_by_actions,
     gate_scores,
     write_threshold,
@@ -116,6 +118,37 @@ def test_the_gate_passes_exactly_the_blocks_that_were_chosen(logits, num_dropped
 def test_a_choice_among_logits_that_are_no_numbers_is_refused():
     with pytest.raises(ConfigError, match="not all numbers"):
         choose_by_actions([Sweep((math.nan,), (1.0, 2.0))])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_none_of_the_candidates_makes_actions_likelier_than_the_chosen_one(seed):
+    rng = random.Random(seed)
+    sweeps = []
+    for _ in range(rng.randrange(1, 12)):
+        logits = sorted(np.float32(logit_of(rng.choice(PAPER_THRESHOLDS))).item() for _ in range(rng.randrange(1, 5)))
+        sweeps.append(Sweep(tuple(logits), tuple(rng.uniform(0, 3) for _ in range(len(logits) + 1))))
+
+    def mean_nats(threshold):
+        return sum(one.nats[sum(logit <= threshold for logit in one.logits)] for one in sweeps) / len(sweeps)
+
+    allowed = [np.float32(logit_of(trust)).item() for trust in PAPER_THRESHOLDS]
+
+    choice = choose_among(sweeps, PAPER_THRESHOLDS)
+    assert choice.threshold_logit in allowed
+    assert choice.mean_nats == pytest.approx(min(map(mean_nats, allowed)))
+    assert choice.mean_nats == pytest.approx(mean_nats(choice.threshold_logit))
+    assert choice.nats_with_all == pytest.approx(mean_nats(-100))
+    assert choice.nats_with_none == pytest.approx(mean_nats(100))
+
+
+def test_of_equally_good_candidates_the_lowest_is_chosen():
+    assert choose_among([Sweep((2.0,), (1.0, 2.0))], (0.5, 0.1, 0.3)).threshold_logit == np.float32(logit_of(0.1))
+
+
+@pytest.mark.parametrize(("sweeps", "candidates"), [([], (0.3,)), ([Sweep((0.2,), (1.0, 2.0))], ())])
+def test_a_choice_among_candidates_needs_blocks_and_candidates(sweeps, candidates):
+    with pytest.raises(ConfigError, match="cannot be chosen"):
+        choose_among(sweeps, candidates)
 
 
 def test_a_choice_by_actions_needs_blocks():

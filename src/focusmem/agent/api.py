@@ -111,8 +111,10 @@ class Memory:
             if other is not None:
                 other.share_vision(built.backbone)
         agent, evidence = (None, None) if prompts is None else (Path(prompts) / "agent", Path(prompts) / "evidence")
-        front = LatentFront(built, Serialiser(evidence), use or trained_use(stored))
-        return cls(front, bank=opened, embedder=embedder, prompt=PromptBuilder(agent), outcomes=outcomes)
+        shows_errors = stored.trained_with_errors()
+        front = LatentFront(built, Serialiser(evidence, shows_errors=shows_errors), use or trained_use(stored))
+        prompt = PromptBuilder(agent, shows_errors=shows_errors)
+        return cls(front, bank=opened, embedder=embedder, prompt=prompt, outcomes=outcomes)
 
     def begin(self, task: str | Task, *, task_id: str | None = None, is_guarded: bool = True) -> "EpisodeMemory":
         """Starts an episode of a task: its instruction, or a record that says more.

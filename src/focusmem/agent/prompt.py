@@ -52,16 +52,19 @@ def recent_events(steps: Sequence[Step], screenshots: Mapping[str, Screenshot]) 
 
 
 class PromptBuilder:
-    """`prompts` is a folder with another wording of the same texts."""
+    """`prompts` is a folder with another wording of the same texts. With `shows_errors`, the history says which actions
+    failed, and why; the paper's prompt does not.
+    """
 
-    def __init__(self, prompts: Path | None = None) -> None:
+    def __init__(self, prompts: Path | None = None, *, shows_errors: bool = True) -> None:
+        self.shows_errors = shows_errors
         # A small policy that was trained on actions and errors needs no long explanation of them.
         self._templates = Templates(prompts or _OWN_PROMPTS, slots=_SLOTS, optional=frozenset({"actions", "error"}))
 
     @property
     def digest(self) -> str:
         """Equal for equal wordings."""
-        return self._templates.digest
+        return self._templates.digest if self.shows_errors else f"{self._templates.digest} without errors"
 
     def __call__(
         self, *, instruction: str, recent: Sequence[RecentEvent], screenshot: Screenshot, actions_left: int
@@ -84,6 +87,6 @@ class PromptBuilder:
         return Turn("user", tuple(parts))
 
     def _event(self, event: RecentEvent) -> str:
-        if event.error is None:
+        if event.error is None or not self.shows_errors:
             return self._templates.fill("event", step=event.number, action=event.action)
         return self._templates.fill("failed_event", step=event.number, action=event.action, error=event.error)

@@ -346,7 +346,10 @@ def _forgetter(cache: Path, prompts: Path | None) -> "Callable[[StoredTrajectory
 
     if not cache.is_dir():
         raise UserError(f"{cache} is not a folder, so there is no cached evidence to remove from.")
-    wordings = [Serialiser(), Texts.load().serialise, *([] if prompts is None else [Serialiser(prompts)])]
+    wordings = []
+    for shows_errors in (True, False):
+        wordings += [Serialiser(shows_errors=shows_errors), Texts.load(shows_errors=shows_errors).serialise]
+        wordings += [] if prompts is None else [Serialiser(prompts, shows_errors=shows_errors)]
 
     def forget(stored: "StoredTrajectory") -> None:
         [item] = episodic_items([(stored.trajectory, 0.0)])

@@ -111,7 +111,7 @@ def bank(
 @app.command()
 def train(
     variant: Annotated[
-        str | None, typer.Argument(help="action-only, semantic, functional, content, readout, full, fixed-4, ...")
+        str | None, typer.Argument(help="action-only, content, readout, full, fixed-4, probe-semantic, ...")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder. The same command resumes a stopped run.")] = None,
     policy: PolicyOption = None,

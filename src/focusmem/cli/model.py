@@ -1,10 +1,11 @@
 """`focusmem model`: look at the memory pathway without loading weights."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
-from focusmem.cli.output import print_json, print_table
+from focusmem.cli.output import print_json, print_table, printable
 from focusmem.cli.settings import Assignments, ConfigFile, DryRun, settled
 
 app = typer.Typer(no_args_is_help=True)
@@ -53,6 +54,71 @@ def describe(
         print_json(description)
     else:
         _show(description)
+
+
+@app.command()
+def card(
+    memory: Annotated[str, typer.Argument(help="The folder of a trained memory, or full or action-only (they ship).")],
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")] = False,
+) -> None:
+    """focusmem model card full
+
+    Say how a memory was trained: its variant and recipe, what acts, and every departure from the paper.
+    """
+    from dataclasses import asdict
+    from pathlib import Path
+
+    from focusmem.lab.shipped import SHIPPED_MEMORIES, Weights
+    from focusmem.model.checkpoint import Checkpoint
+    from focusmem.model.gate import trust_of
+    from focusmem.training.departures import Departures
+
+    stored = Checkpoint.open(Weights().memory(memory) if memory in SHIPPED_MEMORIES else Path(memory))
+    departures, acting, threshold = Departures.of(stored), stored.acting_parts(), stored.notes.get("threshold")
+    told = {
+        "memory": str(stored.folder),
+        "variant": stored.notes.get("variant"),
+        "trained": asdict(stored.trained_parts()),
+        "acting": asdict(acting),
+        "threshold": trust_of(stored.config.gate.threshold_logit) if acting.is_gated else None,
+        "threshold_candidates": threshold.get("candidates") if isinstance(threshold, dict) else None,
+        "is_threshold_chosen": threshold is not None,
+        "shows_errors": stored.trained_with_errors(),
+        **asdict(departures),
+    }
+    if json:
+        print_json(told)
+    else:
+        _tell(told)
+
+
+def _tell(card: dict[str, Any]) -> None:
+    parts = [name for name, acts in (("readout", "is_dynamic"), ("gate", "is_gated")) if card["acting"][acts]]
+    rows = [
+        ("variant", card["variant"] or "not recorded"),
+        ("recipe", card["recipe"] or "not recorded"),
+        ("acts", " and ".join(parts) or "fixed blocks"),
+        ("prompts", "say which actions failed" if card["shows_errors"] else "do not say which actions failed"),
+    ]
+    if card["threshold"] is not None:
+        rows.append(("threshold", f"{card['threshold']:.4g}, {_chosen(card)}"))
+    print_table(card["memory"], ("", ""), rows)
+    if card["recipe"] is None:
+        typer.echo("The card does not say what departs from the paper.")
+        return
+    typer.echo(printable(_listed("Departures from the paper", card["departures"])))
+    typer.echo(printable(_listed("Scale", card["scale"])))
+
+
+def _chosen(card: dict[str, Any]) -> str:
+    if not card["is_threshold_chosen"]:
+        return "not chosen on validation data"
+    candidates = card["threshold_candidates"]
+    return "chosen on validation data from " + ("all values" if candidates is None else ", ".join(map(str, candidates)))
+
+
+def _listed(title: str, lines: Sequence[str]) -> str:
+    return "\n".join([f"{title}:" if lines else f"{title}: none", *(f"- {line}" for line in lines)])
 
 
 def _show(description: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ _MORE = "Several processes and output"
 
 
 VariantArgument = Annotated[
-    str | None, typer.Argument(help="action-only, semantic, functional, content, readout, full, fixed-4, ...")
+    str | None, typer.Argument(help="action-only, content, readout, full, fixed-4, probe-semantic, ...")
 ]
 Trajectories = Annotated[
     list[Path] | None, typer.Argument(metavar="PATH...", help="Trajectory folders, or folders of many.")
@@ -38,6 +38,12 @@ EmbedderOption = Annotated[
 ]
 Evaluation = Annotated[
     list[Path] | None, typer.Option(help="Tasks of a later evaluation (.jsonl): what could give one away is left out.")
+]
+RecipeOption = Annotated[
+    str,
+    typer.Option(
+        help="paper, or paper-lab: the same at the size of the laboratory's policy.", rich_help_panel="Settings"
+    ),
 ]
 OnlyPrepare = Annotated[
     bool,
@@ -66,6 +72,7 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Seed of everything that is drawn.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that draw batches.")] = None,
     device: Annotated[str | None, typer.Option(help="cuda or cpu.")] = None,
+    recipe: RecipeOption = "paper",
     config: ConfigFile = None,
     assignments: Assignments = None,
     dry_run: DryRun = False,
@@ -83,14 +90,14 @@ def train(
     On several GPUs: first the command with --only-prepare, then torchrun --nproc-per-node 8 -m focusmem.cli.main train
     ...
 
-    On a laptop, after `focusmem demo`: focusmem train full runs/demo-0/full --bank lab --policy lab --embedder lab
-    --steps 2 --batch 4 --workers 0 --device cpu --set data.min_steps=1 --set data.outcomes=null --out runs/own
+    On a laptop, after `focusmem demo`: focusmem train full runs/demo-0/full --recipe paper-lab --steps 2 --batch 4
+    --workers 0 --device cpu --set data.min_steps=1 --set data.outcomes=null --out runs/own
     """
     from focusmem.errors import ConfigError
-    from focusmem.recipes.training import paper
+    from focusmem.recipes.training import recipe as named
     from focusmem.settings import everywhere
 
-    base = paper(variant_of(variant, config))
+    base = named(recipe, variant_of(variant, config))
     values = {
         "data.trajectories": trajectories,
         "data.bank": bank,

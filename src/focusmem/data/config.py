@@ -30,8 +30,11 @@ class DataConfig:
     """A folder with other wording than ours: `agent`, `evidence` and, if it has one, `questions`."""
     use: MemoryUse = field(default_factory=MemoryUse)
     """How much is remembered, as when acting."""
+    shows_errors: bool = False
+    """Whether prompts say which actions failed, and why. The paper's prompt does not. A memory acts with the prompts it
+    was trained with."""
     negative_share: Share = 0.5
-    """Share of decisions that get a trajectory of another site, to mislead, in place of the last one found."""
+    """Share of decisions that get a trajectory of another site, to mislead, behind the last one found."""
     validation_share: Annotated[float, Field(ge=0, lt=1)] = 0.02
     """Share of trajectories that are kept back for choosing the gate's threshold."""
     seed: int = 0

@@ -35,7 +35,9 @@ class TrajectoryDecisions:
     def digest(self) -> str:
         """Equal if equal numbers give equal decisions."""
         config, found = self.config, [one.model_dump_json() for one in self.found]
-        settings = (config.use, config.max_steps, config.negative_share, config.prompts, config.seed)
+        settings = (
+            config.use, config.max_steps, config.negative_share, config.prompts, config.shows_errors, config.seed
+        )  # fmt: skip
         return sha256_hex(repr((found, settings)).encode())
 
     @cached_property
@@ -44,11 +46,11 @@ class TrajectoryDecisions:
 
     @cached_property
     def prompt(self) -> PromptBuilder:
-        return PromptBuilder(self.config.wording("agent"))
+        return PromptBuilder(self.config.wording("agent"), shows_errors=self.config.shows_errors)
 
     @cached_property
     def serialise(self) -> Serialiser:
-        return Serialiser(self.config.wording("evidence"))
+        return Serialiser(self.config.wording("evidence"), shows_errors=self.config.shows_errors)
 
     @property
     def num_trajectories(self) -> int:
@@ -89,8 +91,8 @@ class TrajectoryDecisions:
         """Items, the trajectory each is from, and whether it was put in to mislead."""
         use, hits = self.config.use, list(one.hits)[: self.config.use.num_episodic]
         negative = self._negative(own, one)
-        if negative is not None:  # so that there are never more than at acting
-            hits = [*hits[: use.num_episodic - 1], (negative, 0.0)]
+        if negative is not None:  # behind the last, so that no hit is lost: Algorithm 2 takes the union
+            hits = [*hits, (negative, 0.0)]
         for name, _ in hits:
             if name not in read:
                 read[name] = self.bank.load(name)
@@ -121,22 +123,21 @@ class TrajectoryDecisions:
     def _training_item(self, item: EvidenceItem, source: StoredTrajectory) -> TrainingItem:
         name = item.trajectory_id or f"{source.trajectory.trajectory_id} {item.item_id}"
         made = TrainingItem(item_id=name, role=item.role, prompt=self.serialise(item, source.screenshots))
-        if self.lessons is None or not self.is_taught(item):
-            return made
-        return replace(made, lesson=self.lessons.read(made.digest, name=name))
-
-    def is_taught(self, item: EvidenceItem) -> bool:
-        """Whether the teacher is asked about an item. A growing chunk waits until it is full."""
-        return item.role == "episodic" or len(item.steps) == self.config.use.chunk_events
+        return made if self.lessons is None else replace(made, lesson=self.lessons.read(made.digest, name=name))
 
     def to_teach(self, trajectory: int) -> TrainingBatch:
-        """The items of a trajectory that the teacher is asked about, without those that were put in to mislead."""
+        """The items of a trajectory that the teacher is asked about: all but those that were put in to mislead.
+
+        A growing chunk acts at every size, so it is taught at every size that a decision uses. That is at most one
+        lesson more for each decision whose history has begun to expire: 11 lessons about working chunks for 15 steps
+        with the paper's settings, where full chunks alone would be 2.
+        """
         own = self.found[trajectory]
         stored, read = load_trajectory(Path(own.folder)), dict[str, StoredTrajectory]()
         taught = [
             self._training_item(item, source)
             for one in own.decisions
             for item, source, is_negative in self._evidence(own, one, stored, read)
-            if self.is_taught(item) and not is_negative
+            if not is_negative
         ]
         return TrainingBatch(items=tuple({item.digest: item for item in taught}.values()))

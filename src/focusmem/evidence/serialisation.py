@@ -16,15 +16,18 @@ _SLOTS = {"opening": {"role", "task"}, "event": {"action"}, "closing": {"num_ste
 
 
 class Serialiser:
-    """`prompts` is a folder with other wordings of the three texts."""
+    """`prompts` is a folder with other wordings of the three texts. With `shows_errors`, an event without a readable
+    action says what was wrong; otherwise it shows what was written instead of an action, as the prompt does.
+    """
 
-    def __init__(self, prompts: Path | None = None) -> None:
+    def __init__(self, prompts: Path | None = None, *, shows_errors: bool = True) -> None:
+        self.shows_errors = shows_errors
         self._templates = Templates(prompts or _OWN_PROMPTS, slots=_SLOTS)
 
     @property
     def digest(self) -> str:
         """Equal for equal wordings."""
-        return self._templates.digest
+        return self._templates.digest if self.shows_errors else f"{self._templates.digest} without errors"
 
     def __call__(self, item: EvidenceItem, screenshots: Mapping[str, Screenshot]) -> Prompt:
         events = [self.event(step, screenshots) for step in item.steps]
@@ -38,8 +41,12 @@ class Serialiser:
         digest = step.screenshot.sha256
         if digest not in screenshots:
             raise RecordError(f"The screenshot {digest[:12]}... of an evidence step is missing.")
-        action = f"none could be read. {step.error}" if step.action is None else action_to_json(step.action)
-        return Turn("user", (screenshots[digest], self._templates.fill("event", action=action)))
+        return Turn("user", (screenshots[digest], self._templates.fill("event", action=self._action(step))))
+
+    def _action(self, step: Step) -> str:
+        if step.action is not None:
+            return action_to_json(step.action)
+        return f"none could be read. {step.error}" if self.shows_errors else step.reply or ""
 
     def closing(self, num_steps: int) -> Turn:
         return Turn("user", (self._templates.fill("closing", num_steps=num_steps),))

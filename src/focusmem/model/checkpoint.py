@@ -21,6 +21,10 @@ from focusmem.settings import flattened, from_plain, to_plain
 SCHEMA_VERSION = 2
 _DTYPES = ("float32", "bfloat16", "float16")
 _WEIGHTS, _CARD = "memory.safetensors", "checkpoint.json"
+ACTING_NOTE = "acting"
+"""The note that says which parts of a memory act, if these are not all that were trained."""
+ERRORS_NOTE = "shows_errors"
+"""The note that says whether the prompts of training told which actions had failed."""
 
 # Fields that steer training or decisions but do not change what the weights mean.
 _FREE_FIELDS = {
@@ -35,7 +39,7 @@ _FREE_FIELDS = {
 
 @dataclass(frozen=True)
 class ActingParts:
-    """The parts of a stored memory that are trained and may therefore act."""
+    """Which of the parts that stage B may train act. Encoder and compressor always do."""
 
     is_dynamic: bool
     """Whether the readout acts."""
@@ -124,21 +128,53 @@ class Checkpoint:
             raise CheckpointError(f"The card of the checkpoint {folder} is incomplete: {error}.") from error
 
     def acting_parts(self) -> "ActingParts":
-        """The parts that the last stage trained, from the settings in the notes; all parts if there are none.
+        """The parts that act: those that the note `acting` names, or without that note all that were trained.
 
-        The others must stay off, because an untrained readout or gate would act without any error.
+        The note may switch off parts that were trained, as for a memory whose fixed blocks are probed. It cannot switch
+        on others, because an untrained readout or gate would act without any error.
         """
+        trained = self.trained_parts()
+        if ACTING_NOTE not in self.notes:
+            return trained
+        told = self._switches(ACTING_NOTE)
+        if (told.is_dynamic and not trained.is_dynamic) or (told.is_gated and not trained.is_gated):
+            raise CheckpointError(
+                f"The card of the checkpoint {self.folder} is damaged: notes.{ACTING_NOTE} switches on a part that was "
+                "never trained."
+            )
+        return told
+
+    def trained_with_errors(self) -> bool:
+        """Whether the prompts of training told which actions had failed; the memory acts with the same ones. Cards that
+        do not say so are of the laboratory, whose prompts do.
+        """
+        told = self.notes.get(ERRORS_NOTE, True)
+        if not isinstance(told, bool):
+            raise CheckpointError(
+                f"The card of the checkpoint {self.folder} is damaged: notes.{ERRORS_NOTE} should be true or false, "
+                f"not {told!r:.60}."
+            )
+        return told
+
+    def trained_parts(self) -> "ActingParts":
+        """The parts that the last stage trained, from the settings in the notes; all parts if there are none."""
+        trained = self._switches("config", "stage")
+        stage = self.notes.get("config", {}).get("stage", {})
+        return ActingParts(False, False) if stage.get("name") == "stage_a" else trained
+
+    def _switches(self, *rooms: str) -> "ActingParts":
+        """What a room of the notes says about readout and gate; on where it says nothing."""
         damaged, where = f"The card of the checkpoint {self.folder} is damaged", "notes"
-        stage: Mapping[str, Any] = self.notes
-        for name in ("config", "stage"):
-            stage, where = stage.get(name, {}), f"{where}.{name}"
-            if not isinstance(stage, Mapping):
-                raise CheckpointError(f"{damaged}: {where} should be a dictionary, not {stage!r:.60}.")
-        acts = {name: stage.get(name, True) for name in ("is_dynamic", "is_gated")}
+        room: Mapping[str, Any] = self.notes
+        for name in rooms:
+            room, where = room.get(name, {}), f"{where}.{name}"
+            if not isinstance(room, Mapping):
+                raise CheckpointError(f"{damaged}: {where} should be a dictionary, not {room!r:.60}.")
+        acts = {name: room.get(name, True) for name in ("is_dynamic", "is_gated")}
         for name, value in acts.items():
             if not isinstance(value, bool):
                 raise CheckpointError(f"{damaged}: {where}.{name} should be true or false, not {value!r:.60}.")
-        return ActingParts(False, False) if stage.get("name") == "stage_a" else ActingParts(**acts)
+        return ActingParts(**acts)
 
     def build(self, backbone: Backbone, *, encoder_backbone: Backbone | None = None) -> MemoryPolicy:
         """The stored memory on its backbone, ready to act."""

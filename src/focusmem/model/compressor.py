@@ -35,6 +35,9 @@ class CompressorConfig:
     ffn_ratio: PositiveInt = 4
     query_std: float = 1.0
     """Spread of fresh base queries: wide enough that the K tokens of a block start out different."""
+    shares_queries: bool = False
+    """Whether both roles have the same base queries, as in latent memory before the paper; the role vectors then only
+    mark where a block comes from."""
 
     def __post_init__(self) -> None:
         if self.width is not None and self.width % self.num_heads:
@@ -145,7 +148,8 @@ class Compressor(nn.Module):
         if width % config.num_heads:
             raise ConfigError(f"{config.num_heads} compressor heads do not divide the width {width}.")
         self.config, self.width, self.head_width = config, width, width // config.num_heads
-        self.base_queries_RKH = nn.Parameter(torch.empty(len(ROLES), config.num_tokens, width))
+        num_queries = 1 if config.shares_queries else len(ROLES)
+        self.base_queries_RKH = nn.Parameter(torch.empty(num_queries, config.num_tokens, width))
         self.role_vectors_RD = nn.Parameter(torch.empty(len(ROLES), policy_width))
 
         self.norm_evidence = nn.LayerNorm(evidence_width)
@@ -188,7 +192,7 @@ class Compressor(nn.Module):
 
     def queries(self, roles_N: Tensor) -> Tensor:
         """The base queries of each item's role, (N, K, H)."""
-        return self.base_queries_RKH[roles_N]
+        return self.base_queries_RKH[torch.zeros_like(roles_N) if self.config.shares_queries else roles_N]
 
     def forward(self, queries_NKH: Tensor, evidence: Sequence[Evidence], roles_N: Tensor) -> Tensor:
         """Memory tokens (N, K, D). `evidence` lists the N items in order, in groups of equal length or padded."""

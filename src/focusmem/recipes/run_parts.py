@@ -52,17 +52,17 @@ class Wording:
     """A folder with another wording of the fronts' texts."""
 
     @classmethod
-    def of(cls, source: str | None) -> "Wording":
+    def of(cls, source: str | None, *, shows_errors: bool = True) -> "Wording":
         """Our own wording (None), the laboratory's, or that of a folder."""
         if source == LAB:
-            texts = Texts.load()
+            texts = Texts.load(shows_errors=shows_errors)
             return cls(texts.prompt, texts.serialise)
         if source is None:
-            return cls(PromptBuilder(), Serialiser())
+            return cls(PromptBuilder(shows_errors=shows_errors), Serialiser(shows_errors=shows_errors))
         fronts = Path(source) / "fronts"
         return cls(
-            PromptBuilder(Path(source) / "agent"),
-            Serialiser(Path(source) / "evidence"),
+            PromptBuilder(Path(source) / "agent", shows_errors=shows_errors),
+            Serialiser(Path(source) / "evidence", shows_errors=shows_errors),
             fronts if fronts.is_dir() else None,
         )
 
@@ -85,7 +85,7 @@ class Parts:
         if settings.policy != self.settings.policy or settings.suite != self.settings.suite:
             raise ConfigError("Runs that share their parts need the same suite and the same policy.")
         other = Parts(settings, self.suite, self.weights)
-        other.policy, other.wording = self.policy, self.wording
+        other.policy = self.policy
         return other
 
     def _check(self) -> None:
@@ -143,7 +143,21 @@ class Parts:
     def wording(self) -> Wording:
         source = self.settings.policy.prompts
         is_lab = self.is_shipped_policy or isinstance(self.suite, LabSuite)
-        return Wording.of(LAB if source is None and is_lab else source)
+        return Wording.of(LAB if source is None and is_lab else source, shows_errors=self.shows_errors)
+
+    @property
+    def shows_errors(self) -> bool:
+        """Whether prompts say which actions failed: as the memory was trained, or as the settings say."""
+        asked = self.settings.policy.shows_errors
+        if self.checkpoint is None:
+            return asked is not False
+        trained = Checkpoint.open(self.checkpoint).trained_with_errors()
+        if asked not in (None, trained):
+            raise ConfigError(
+                f"policy.shows_errors is {str(asked).lower()}, but the memory in {self.checkpoint} was trained with "
+                f"prompts {'with' if trained else 'without'} error messages; leave the setting out."
+            )
+        return trained
 
     @cached_property
     def front(self) -> Front:

@@ -43,6 +43,8 @@ class PolicySettings:
     """cpu, cuda, or cuda:1."""
     prompts: str | None = None
     """The wording of prompts: `lab`, or a folder with `agent` and `evidence`; None uses the policy's own."""
+    shows_errors: bool | None = None
+    """Whether prompts say which actions failed, and why; None: as the memory was trained, and yes without one."""
     generation: GenerationConfig = GenerationConfig()
     """How replies are decoded."""
     seed: Annotated[int, Field(ge=0)] = 0

@@ -1,44 +1,48 @@
-"""Trains a memory on stored trajectories as in the paper: both stages, then the gate's threshold."""
+"""Trains a memory on stored trajectories as in the paper: both stages, then the gate's threshold.
 
-from collections.abc import Sequence
+`PAPER` holds the paper's configuration; `paper_lab` is the same at the size of the laboratory's policy.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Any, Final
+
+from pydantic import Field
 
 from focusmem.data.config import DataConfig
 from focusmem.data.decisions import TrajectoryDecisions
 from focusmem.data.finding import FoundForTrajectory
 from focusmem.data.preparation import Prepared
 from focusmem.errors import ConfigError
+from focusmem.lab.memory.variants import with_lab_sizes
 from focusmem.lab.policy.texts import PROMPTS as LAB_PROMPTS
 from focusmem.lab.shipped import Weights
 from focusmem.model.backbone import Backbone
-from focusmem.model.checkpoint import Checkpoint
-from focusmem.model.config import MemoryConfig
+from focusmem.model.checkpoint import ERRORS_NOTE, Checkpoint
 from focusmem.schemas import Task
-from focusmem.settings import checked_dataclass
+from focusmem.settings import checked_dataclass, to_plain
 from focusmem.suites.task_file import TaskSuite
-from focusmem.training.config import LoopConfig
 from focusmem.training.deadline import Deadline
+from focusmem.training.departures import Origin
 from focusmem.training.processes import join_team
 from focusmem.training.record import begin_record, end_record
-from focusmem.training.stage_a import LEARNING_RATE as RATE_OF_STAGE_A
-from focusmem.training.stage_a import StageAConfig
-from focusmem.training.stage_b import LEARNING_RATE as RATE_OF_STAGE_B
-from focusmem.training.stage_b import StageBConfig
-from focusmem.training.threshold import set_threshold
+from focusmem.training.threshold import PAPER_THRESHOLDS, set_threshold
 from focusmem.training.trajectory_batches import BatchingConfig, TrajectoryBatches
-from focusmem.training.variants import MemoryTraining, train_stages, variants
+from focusmem.training.variants import MemoryTraining, paper_training, train_stages
 
 _LAB: Final = "lab"
 """The policy and the bank that ship."""
 _VALIDATION_BATCH: Final = 8
+_Threshold = Annotated[float, Field(gt=0, lt=1)]
 
 
 @checked_dataclass(frozen=True, kw_only=True)
 class TrajectoryTraining(MemoryTraining):
     """Everything that decides what a memory learns from stored trajectories, and how."""
 
+    recipe: str = "paper"
+    """The recipe that the settings began with. A card names it, with everything that departs from the paper."""
     policy: str = "qwen3-vl-8b"
     """The frozen policy: a folder, a hub id, a short name, `lab` (ships) or `toy` (random weights)."""
     embedder: str = "Qwen/Qwen3-VL-Embedding-2B"
@@ -49,6 +53,9 @@ class TrajectoryTraining(MemoryTraining):
     evaluation: tuple[Path, ...] = ()
     """Files of tasks for a later evaluation. Trajectories that could give one of them away are left out."""
     batching: BatchingConfig = field(default_factory=BatchingConfig)
+    thresholds: tuple[_Threshold, ...] | None = PAPER_THRESHOLDS
+    """Candidates for the gate's threshold: validation trajectories choose the one under which actions are likeliest.
+    None: any value. Without validation trajectories the memory's own threshold stays."""
 
     def shipped_data(self) -> DataConfig:
         """The data settings, with `lab` replaced by the shipped parts."""
@@ -65,11 +72,34 @@ class TrajectoryTraining(MemoryTraining):
 
 def paper(variant: str) -> TrajectoryTraining:
     """The paper's settings."""
-    known = variants(StageAConfig(), StageBConfig(), MemoryConfig())
-    if variant not in known:
-        raise ConfigError(f"There is no memory variant '{variant}'; choose one of {', '.join(known)}.")
-    loop = LoopConfig(learning_rate=RATE_OF_STAGE_A, recomputes_blocks=None, num_workers=4)
-    return TrajectoryTraining(variant=known[variant], loop_a=loop, loop_b=replace(loop, learning_rate=RATE_OF_STAGE_B))
+    own = paper_training(variant)
+    loop_a, loop_b = (replace(loop, recomputes_blocks=None, num_workers=4) for loop in (own.loop_a, own.loop_b))
+    return TrajectoryTraining(variant=own.variant, loop_a=loop_a, loop_b=loop_b)
+
+
+def paper_lab(variant: str) -> TrajectoryTraining:
+    """The paper's settings, literally, for the laboratory's policy: only sizes and models differ."""
+    own = paper(variant)
+    memory = with_lab_sizes(own.variant.memory)
+    return replace(
+        own,
+        recipe="paper-lab",
+        variant=replace(own.variant, memory=memory),
+        policy=_LAB,
+        embedder=_LAB,
+        data=replace(own.data, bank=Path(_LAB)),
+    )
+
+
+PAPER: Final = paper("full")
+"""The paper's configuration. A card lists every setting that differs from it."""
+RECIPES: Final[Mapping[str, Callable[[str], TrajectoryTraining]]] = {"paper": paper, "paper-lab": paper_lab}
+
+
+def recipe(name: str, variant: str) -> TrajectoryTraining:
+    if name not in RECIPES:
+        raise ConfigError(f"There is no training recipe '{name}'; choose one of {', '.join(RECIPES)}.")
+    return RECIPES[name](variant)
 
 
 def train_on_trajectories(
@@ -94,10 +124,10 @@ def train_on_trajectories(
     plain = decisions(prepared.found, 0.0)
     if training.learns_content:
         plain = replace(plain, lessons=prepared.lessons(policy, data))
-    misled = decisions(prepared.found, data.negative_share if variant.is_gated else 0.0)
+    misled = decisions(prepared.found, data.negative_share if variant.trains_gate else 0.0)
     memory = train_stages(
         training, policy, TrajectoryBatches(plain, training.batching), TrajectoryBatches(misled, training.batching),
-        folder, deadline=deadline,
+        folder, deadline=deadline, notes=card_notes(training),
     )  # fmt: skip
     if memory is None or not join_team(policy.device).is_first:
         return memory
@@ -106,6 +136,15 @@ def train_on_trajectories(
         held_out = decisions(prepared.validation, 0.0)
         num = sum(held_out.num_decisions(trajectory) for trajectory in range(held_out.num_trajectories))
         batches = TrajectoryBatches(held_out, BatchingConfig(num_decisions=min(num, _VALIDATION_BATCH)))
-        set_threshold(stored.build(policy), memory, batches, is_dynamic=variant.is_dynamic)
+        set_threshold(
+            stored.build(policy), memory, batches, is_dynamic=variant.is_dynamic, candidates=training.thresholds
+        )
     end_record(folder)
     return memory
+
+
+def card_notes(training: TrajectoryTraining) -> dict[str, Any]:
+    """What a memory's card says about its training: the recipe, all departures from the paper, and its prompts."""
+    start = None if training.start is None else Checkpoint.open(training.start)
+    origin = Origin(training.recipe, to_plain(paper(training.variant.name)))
+    return origin.departures(to_plain(training), start).notes() | {ERRORS_NOTE: training.data.shows_errors}

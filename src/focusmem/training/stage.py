@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -14,6 +14,10 @@ from focusmem.training.prepared import Needs, Prepared
 
 CONTENT_LOSSES = ("semantic", "functional")
 LOSS_NAMES = ("action", *CONTENT_LOSSES, "gate", "order")
+
+Reduction = Literal["sum", "mean"]
+"""`sum` is the paper's: a plain sum over the whole batch, beside an action loss per token, so its effect grows with the
+batch. `mean` divides it by its tokens or blocks."""
 
 GATE_STAGE = "gate"
 """The name of the stage that may follow stage B. Stage B may begin with the memory that it leaves."""
@@ -53,6 +57,11 @@ class Stage(Protocol):
         """The weight of each loss that takes part."""
         ...
 
+    @property
+    def summed(self) -> frozenset[str]:
+        """Losses that are plain sums over the batch. The others are means: over tokens, or over blocks."""
+        ...
+
     def settings(self) -> dict[str, Any]:
         """Its config as plain values, which is stored with the run and compared when it is resumed."""
         ...
@@ -76,3 +85,8 @@ class Stage(Protocol):
         max_tokens: int,
         generator: torch.Generator | None = None,
     ) -> Losses: ...
+
+
+def divisors_of(stage: Stage, counts: Mapping[str, float]) -> dict[str, float]:
+    """What divides each loss's sum over the whole batch, all passes and processes; `counts` is over the same."""
+    return {name: 1.0 if name in stage.summed else max(1.0, num) for name, num in counts.items()}

@@ -31,7 +31,7 @@ from focusmem.training.pathway import (
     token_sum,
 )
 from focusmem.training.prepared import Needs, Prepared
-from focusmem.training.stage import Losses
+from focusmem.training.stage import CONTENT_LOSSES, Losses, Reduction
 
 LEARNING_RATE = 1e-5
 NOT_YET_TRAINED = (
@@ -45,15 +45,14 @@ _NUM_TOKENS = "compressor.num_tokens"
 
 @checked_dataclass(frozen=True, kw_only=True)
 class StageAConfig:
-    """The paper's weights. Zeros make its variants: action only, semantic only, functional only.
-
-    Content losses are means over tokens. The paper writes plain sums, which grow with the batch.
-    """
+    """The paper's weights. Zeros make its variants: action only, semantic only, functional only."""
 
     content_weight: NonNegativeFloat = 0.25
     """Lambda_basis, of both content losses together."""
     semantic_weight: NonNegativeFloat = 0.5
     functional_weight: NonNegativeFloat = 0.5
+    reduction: Reduction = "sum"
+    """Of both content losses over a batch; the action loss is always a mean over tokens."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +76,10 @@ class StageA:
     @property
     def needs(self) -> Needs:
         return Needs(semantic="semantic" in self.weights, functional="functional" in self.weights)
+
+    @property
+    def summed(self) -> frozenset[str]:
+        return frozenset(CONTENT_LOSSES if self.config.reduction == "sum" else ())
 
     def settings(self) -> dict[str, Any]:
         return to_plain(self.config) | {"start_sha256": self.start_sha256}

@@ -16,7 +16,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt
 from torch import Tensor
 from torch.nn import LayerNorm
 
-from focusmem.errors import CheckpointError, ConfigError
+from focusmem.errors import CheckpointError
 from focusmem.model.calibration import are_calibrated
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.injection import Place
@@ -27,9 +27,17 @@ from focusmem.training.batch import TrainingData
 from focusmem.training.config import LoopConfig
 from focusmem.training.loop import TrainingResult, train
 from focusmem.training.losses import drop_loss, order_loss
-from focusmem.training.pathway import EmbeddedShare, EncodedShare, Look, row_sums, target_hidden, token_sum
+from focusmem.training.pathway import (
+    EmbeddedShare,
+    EncodedShare,
+    Look,
+    row_sums,
+    shared_blocks,
+    target_hidden,
+    token_sum,
+)
 from focusmem.training.prepared import EPISODIC, Needs, Prepared
-from focusmem.training.stage import GATE_STAGE, Losses, Passage
+from focusmem.training.stage import GATE_STAGE, Losses, Passage, Reduction
 from focusmem.training.stage_a import NOT_YET_TRAINED, StageA
 
 LEARNING_RATE = 5e-6
@@ -39,10 +47,13 @@ Keeping = Literal["straight-through", "measured"]
 
 @checked_dataclass(frozen=True, kw_only=True)
 class StageBConfig:
-    """The paper's weights. The switches make its variants: readout without a gate, a gate on fixed blocks."""
+    """The paper's weights. The switches make its variants: readout without a gate, a gate on fixed blocks, and fixed
+    blocks alone, which learn from actions a second time so that every variant is trained for two stages."""
 
     gate_weight: NonNegativeFloat = 0.05
-    """Lambda_m. The loss is a mean over misleading blocks. The paper writes a plain sum, which grows with the batch."""
+    """Lambda_m."""
+    reduction: Reduction = "sum"
+    """Of the gate's loss over the misleading blocks of a batch; the action loss is always a mean over tokens."""
     is_dynamic: bool = True
     """Whether blocks are read for the current state."""
     is_gated: bool = True
@@ -59,10 +70,6 @@ class StageBConfig:
     order_weight: NonNegativeFloat = 0.0
     """Weight of a loss that the paper does not have: misleading blocks should be trusted less than a trajectory found
     for the same decision. A gate that drops everything would already satisfy the drop loss."""
-
-    def __post_init__(self) -> None:
-        if not (self.is_dynamic or self.is_gated):
-            raise ConfigError("StageBConfig.is_dynamic and is_gated are both off; that is stage A with action loss.")
 
 
 @dataclass(frozen=True)
@@ -85,6 +92,10 @@ class StageB:
     @property
     def needs(self) -> Needs:
         return Needs(negatives=self.config.is_gated, num_foreign=self.config.num_foreign if self.config.is_gated else 0)
+
+    @property
+    def summed(self) -> frozenset[str]:
+        return frozenset({"gate"} if self.config.reduction == "sum" else ())
 
     def settings(self) -> dict[str, Any]:
         return to_plain(self.config) | {"start_sha256": self.start_sha256}
@@ -184,6 +195,10 @@ class StageB:
         generator: torch.Generator | None = None,
     ) -> tuple[Memory | None, list[bool]]:
         """Reads every use for its decision, from items encoded once; also returns which blocks are misleading."""
+        if not (self.config.is_dynamic or self.config.is_gated):  # a block is the same for every decision
+            blocks_IKD = encoded.fixed_blocks(policy, share.roles) if share.item_of_use else None
+            fixed = None if blocks_IKD is None else shared_blocks(blocks_IKD, share.item_of_use, share.places)
+            return fixed, list(share.is_negative)
         groups, order = encoded.for_uses(share.item_of_use)
         memory = policy.remember(
             rows.decisions,

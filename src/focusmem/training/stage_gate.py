@@ -52,6 +52,7 @@ class GateStage:
     """Of the weights it began with."""
     name = GATE_STAGE
     trained_parts = ("gate",)
+    summed = frozenset[str]()
 
     @property
     def weights(self) -> Mapping[str, float]:

@@ -6,6 +6,7 @@ Trust is compared as logits throughout, because different logits may have equal 
 
 import logging
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
@@ -18,6 +19,7 @@ import torch
 
 from focusmem.errors import ConfigError
 from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.gate import logit_of
 from focusmem.model.policy import MemoryPolicy
 from focusmem.training.batch import TrainingData
 from focusmem.training.offered_blocks import MAX_TOKENS, Offered, offered_blocks
@@ -25,6 +27,9 @@ from focusmem.training.pathway import reply_nats
 
 _log = logging.getLogger(__name__)
 _LEAST: Final = float(np.finfo(np.float32).min)
+
+PAPER_THRESHOLDS: Final = (0.1, 0.2, 0.3, 0.4, 0.5)
+"""Those that the paper chose among (Appendix F)."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,28 @@ def _between(low: float, high: float) -> float:
     return float(np.float32(min(max(middle, low, _LEAST), most)))
 
 
+def choose_among(sweeps: Sequence[Sweep], candidates: Sequence[float]) -> ActionChoice:
+    """The candidate, stated as a trust, that makes the actions likeliest; of equally good ones, the lowest."""
+    blocks = [logit for one in sweeps for logit in one.logits]
+    if not blocks or not candidates:
+        what = "without any blocks; the validation data has none" if not blocks else "from no candidates"
+        raise ConfigError(f"A threshold cannot be chosen {what}.")
+
+    def mean_nats(threshold_logit: float) -> float:
+        return sum(one.nats[bisect_right(one.logits, threshold_logit)] for one in sweeps) / len(sweeps)
+
+    allowed = [float(np.float32(logit_of(trust))) for trust in sorted(candidates)]
+    best = min(allowed, key=lambda logit: round(mean_nats(logit), 9))
+    return ActionChoice(
+        threshold_logit=best,
+        mean_nats=mean_nats(best),
+        nats_with_all=sum(one.nats[0] for one in sweeps) / len(sweeps),
+        nats_with_none=sum(one.nats[-1] for one in sweeps) / len(sweeps),
+        passage=sum(logit > best for logit in blocks) / len(blocks),
+        num_decisions=len(sweeps),
+    )
+
+
 def _changes(one: Sweep) -> Iterator[tuple[float, float]]:
     """Where the threshold drops a block of a decision, and what that adds to its nats."""
     return zip(one.logits, np.diff(one.nats).tolist(), strict=True)
@@ -156,16 +183,27 @@ def _counts_below(
     return np.searchsorted(ordered, values, side="left"), np.searchsorted(ordered, values, side="right")
 
 
-def write_threshold(memory: Path, choice: ActionChoice) -> Checkpoint:
-    """Makes it the threshold of a stored memory, with the figures it was chosen by."""
-    return Checkpoint.open(memory).with_threshold(choice.threshold_logit, notes={"threshold": asdict(choice)})
+def write_threshold(memory: Path, choice: ActionChoice, candidates: Sequence[float] | None = None) -> Checkpoint:
+    """Makes it the threshold of a stored memory, with the figures it was chosen by, and from which candidates."""
+    told = asdict(choice) | {"candidates": None if candidates is None else list(candidates)}
+    return Checkpoint.open(memory).with_threshold(choice.threshold_logit, notes={"threshold": told})
 
 
-def set_threshold(policy: MemoryPolicy, memory: Path, data: TrainingData, *, is_dynamic: bool) -> None:
-    """Chooses the threshold of a stored memory on data that it did not learn from, if there is anything to remember."""
+def set_threshold(
+    policy: MemoryPolicy,
+    memory: Path,
+    data: TrainingData,
+    *,
+    is_dynamic: bool,
+    candidates: Sequence[float] | None = None,
+) -> None:
+    """Chooses the threshold of a stored memory on data that it did not learn from, if there is anything to remember.
+    Without `candidates` it may take any value.
+    """
     sweeps = action_sweeps(policy, offered_blocks(policy, data, is_dynamic=is_dynamic))
     if any(one.logits for one in sweeps):
-        write_threshold(memory, choose_by_actions(sweeps))
+        choice = choose_by_actions(sweeps) if candidates is None else choose_among(sweeps, candidates)
+        write_threshold(memory, choice, candidates)
     else:
         _log.warning("the gate's threshold is unchanged: %d decisions have nothing to remember", len(sweeps))
 

@@ -31,7 +31,7 @@ from focusmem.training.prepared import Prepared, Preparer
 from focusmem.training.processes import Team
 from focusmem.training.run_states import RunStates, clear_leftovers
 from focusmem.training.schedule import learning_rate_at
-from focusmem.training.stage import CONTENT_LOSSES, LOSS_NAMES, Passage, Stage
+from focusmem.training.stage import CONTENT_LOSSES, LOSS_NAMES, Passage, Stage, divisors_of
 
 FREE_FIELDS = frozenset({"num_workers", "save_every_steps", "log_every_steps", "max_minutes"})
 """Settings that may differ when a run is resumed; all others must be the same."""
@@ -116,7 +116,7 @@ class TrainingRun:
             self._calibrate(shares)
         counts = self._counts(shares)
         self._check_taught(counts)
-        divisors = {name: max(1.0, num) for name, num in counts.items()}
+        divisors = divisors_of(self.stage, counts)
         self.optimizer.zero_grad(set_to_none=True)
         sums, passage = self._add_gradients(shares, divisors)
         gradients = [parameter.grad for parameter in self.objective.parameters() if parameter.grad is not None]

@@ -1,14 +1,16 @@
 """The ways to build memory that the paper compares, and their training: one stage after the other, in one folder."""
 
-from dataclasses import field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 from pydantic import PositiveFloat
 
+from focusmem.errors import ConfigError
 from focusmem.model.backbone import Backbone
-from focusmem.model.checkpoint import Checkpoint
+from focusmem.model.checkpoint import ACTING_NOTE, ActingParts, Checkpoint
 from focusmem.model.compressor import Budget
 from focusmem.model.config import MemoryConfig
 from focusmem.model.policy import MemoryPolicy
@@ -19,7 +21,9 @@ from focusmem.training.config import LoopConfig
 from focusmem.training.deadline import Deadline
 from focusmem.training.pathway import Look
 from focusmem.training.processes import join_team
+from focusmem.training.stage_a import LEARNING_RATE as RATE_OF_STAGE_A
 from focusmem.training.stage_a import StageA, StageAConfig, train_stage_a
+from focusmem.training.stage_b import LEARNING_RATE as RATE_OF_STAGE_B
 from focusmem.training.stage_b import StageB, StageBConfig, train_stage_b
 
 VARIANT_NOTE: Final = "variant"
@@ -35,8 +39,11 @@ class Variant:
     name: str
     stage_a: StageAConfig = field(default_factory=StageAConfig)
     stage_b: StageBConfig | None = None
-    """None: the fixed blocks of stage A are what acts."""
+    """None: training ends with stage A, and its fixed blocks are what acts."""
     memory: MemoryConfig = field(default_factory=MemoryConfig)
+    acts_fixed: bool = False
+    """Readout and gate are switched off when the memory acts, although stage B trains them. This is for probing what
+    the fixed blocks hold after stage B."""
 
     @property
     def last_stage(self) -> str:
@@ -44,12 +51,22 @@ class Variant:
         return StageA.name if self.stage_b is None else StageB.name
 
     @property
+    def trains_gate(self) -> bool:
+        return self.stage_b is not None and self.stage_b.is_gated
+
+    @property
     def is_dynamic(self) -> bool:
-        return self.stage_b is not None and self.stage_b.is_dynamic
+        """Whether the readout acts."""
+        return self.stage_b is not None and self.stage_b.is_dynamic and not self.acts_fixed
 
     @property
     def is_gated(self) -> bool:
-        return self.stage_b is not None and self.stage_b.is_gated
+        """Whether the gate acts."""
+        return self.trains_gate and not self.acts_fixed
+
+    @property
+    def acting(self) -> ActingParts:
+        return ActingParts(self.is_dynamic, self.is_gated)
 
     def with_tokens(self, num: Budget) -> "Variant":
         """The same with so many tokens per block."""
@@ -84,21 +101,35 @@ class MemoryTraining:
 def variants(content: StageAConfig, full: StageBConfig, memory: MemoryConfig) -> dict[str, Variant]:
     """The variants that the paper compares, by name. `content` is the stage A of those that learn content, `full` the
     stage B of the full memory.
+
+    Every variant has two stages. Those with fixed blocks have a stage B in which only encoder and compressor learn.
+    `probe-action-only` to `probe-content` are the four checkpoints of the paper's Table 3, "after Stage B": they take
+    the stage B of the full memory, and their fixed blocks act. `action-only` is the matched baseline of the main table.
     """
-    readout = StageBConfig(is_gated=False)
-    fixed = Variant(name="content", stage_a=content, memory=memory)
-    dynamic = Variant(name="readout", stage_a=content, stage_b=readout, memory=memory)
+    actions = StageAConfig(content_weight=0.0)
+    alone, readout = StageBConfig(is_dynamic=False, is_gated=False), StageBConfig(is_gated=False)
+    fixed = Variant(name="content", stage_a=content, stage_b=alone, memory=memory)
+    dynamic = replace(fixed, name="readout", stage_b=readout)
+    probed = Variant(name="probe-content", stage_a=content, stage_b=full, memory=memory, acts_fixed=True)
+    shared = replace(memory, compressor=replace(memory.compressor, shares_queries=True))
     made = [
-        replace(fixed, name="action-only", stage_a=replace(content, content_weight=0.0)),
-        replace(fixed, name="semantic", stage_a=replace(content, functional_weight=0.0)),
-        replace(fixed, name="functional", stage_a=replace(content, semantic_weight=0.0)),
+        replace(fixed, name="action-only", stage_a=actions),
+        replace(fixed, name="action-only-shared", stage_a=actions, memory=shared),
         fixed,
         dynamic,
         replace(dynamic, name="full", stage_b=full),
         *(replace(fixed, name=f"fixed-{num}").with_tokens(num) for num in BUDGETS),
         *(replace(dynamic, name=f"dynamic-{num}").with_tokens(num) for num in BUDGETS),
+        replace(probed, name="probe-action-only", stage_a=actions),
+        replace(probed, name="probe-semantic", stage_a=replace(content, functional_weight=0.0)),
+        replace(probed, name="probe-functional", stage_a=replace(content, semantic_weight=0.0)),
+        probed,
     ]
     return {one.name: one for one in made}
+
+
+PAPER_VARIANTS: Final[Mapping[str, Variant]] = variants(StageAConfig(), StageBConfig(), MemoryConfig())
+"""With the paper's settings."""
 
 
 def train_stages(
@@ -110,10 +141,12 @@ def train_stages(
     *,
     deadline: Deadline | None = None,
     look: Look | None = None,
+    notes: Mapping[str, Any] | None = None,
 ) -> Path | None:
     """Trains the stages of a variant, or resumes them; returns the memory's folder when they are finished.
 
-    `deadline` is set if time has been spent before; `look` sees the pictures that batches bring along.
+    `deadline` is set if time has been spent before; `look` sees the pictures that batches bring along; `notes` go on
+    the memory's card.
     """
     variant, start = training.variant, training.start
     deadline = deadline or Deadline(training.max_minutes)
@@ -129,14 +162,23 @@ def train_stages(
             _fresh(backbone, variant, loop), data_b, folder / "stage-b",
             start=start, stage=variant.stage_b, loop=loop, look=look,
         ).memory  # fmt: skip
-    return None if start is None else signed(start, variant, backbone)
+    return None if start is None else signed(start, variant, backbone, notes)
 
 
-def signed(memory: Path, variant: Variant, backbone: Backbone) -> Path:
-    """The memory, with the variant's name on its card."""
+def signed(memory: Path, variant: Variant, backbone: Backbone, notes: Mapping[str, Any] | None = None) -> Path:
+    """The memory, with the variant's name on its card, with the parts that act, and with more notes."""
     if join_team(backbone.device).is_first:
-        Checkpoint.open(memory).with_notes({VARIANT_NOTE: variant.name})
+        own = {VARIANT_NOTE: variant.name, ACTING_NOTE: asdict(variant.acting)}
+        Checkpoint.open(memory).with_notes({**own, **(notes or {})})
     return memory
+
+
+def paper_training(name: str) -> MemoryTraining:
+    """The paper's settings for a variant, as far as they do not depend on where the data come from."""
+    if name not in PAPER_VARIANTS:
+        raise ConfigError(f"There is no memory variant '{name}'; choose one of {', '.join(PAPER_VARIANTS)}.")
+    loop_a, loop_b = (LoopConfig(learning_rate=rate) for rate in (RATE_OF_STAGE_A, RATE_OF_STAGE_B))
+    return MemoryTraining(variant=PAPER_VARIANTS[name], loop_a=loop_a, loop_b=loop_b)
 
 
 def _fresh(backbone: Backbone, variant: Variant, loop: LoopConfig) -> MemoryPolicy:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from focusmem.agent.prompt import NUM_RECENT
 from focusmem.bank.leakage import LeakageGuard
 from focusmem.errors import CheckpointError, ConfigError
 from focusmem.evidence import CHUNK_EVENTS
@@ -159,6 +160,18 @@ def test_the_world_answers_for_the_teacher(world, policy, bank):
             assert problem_with(name, pair.target) is None
 
 
+def test_a_growing_chunk_is_taught_at_every_size(world, policy, bank):
+    data = source(world, policy, bank, told=Questions(LAB_QUESTIONS))
+    chosen = next(number for number in range(1000) if data.num_decisions(number) > NUM_RECENT + CHUNK_EVENTS)
+    batch = data.decisions(chosen, tuple(range(data.num_decisions(chosen))))
+    chunks = [item for item in batch.items if item.role == "working"]
+    sizes = {sum(isinstance(part, Screenshot) for turn in item.prompt for part in turn.parts) for item in chunks}
+    assert sizes == set(range(1, CHUNK_EVENTS + 1)), "all of them act"
+    for item in chunks:
+        assert item.lesson is not None
+        assert len(item.lesson.functional) == len(SUBTYPES["working"])
+
+
 def test_drills_bring_no_lessons(world, policy, bank):
     config = StreamConfig(num_episodes=1, num_decisions=2, num_batches=1)
     told, silent = (source(world, policy, bank, told=one) for one in (Questions(LAB_QUESTIONS), None))
@@ -177,6 +190,10 @@ def training(name, loop, *, more=None, **changes) -> LabTraining:
     """A variant on few sites; `more` is how stage B steps."""
     few = {"stream": StreamConfig(num_episodes=1, num_decisions=2), "decisions": LabDecisionsConfig(num_sites=12)}
     return LabTraining(**{"variant": variant(name), "loop_a": loop, "loop_b": more or loop, **few, **changes})
+
+
+def only_stage_a(name, loop, **changes) -> LabTraining:
+    return training(name, loop, **{"variant": replace(variant(name), stage_b=None), **changes})
 
 
 def test_both_stages_learn_from_a_stream(policy, tmp_path):
@@ -224,8 +241,9 @@ def test_a_memory_learns_on_with_fewer_tokens_through_both_stages_and_its_gate(p
     def narrow(name, **changes):
         return training(name, loop, variant=variant(name).with_tokens(1), gate=loop, **changes)
 
-    first = train_memory(policy, training("action-only", loop), tmp_path / "wide")
-    content = train_memory(policy, narrow("content", start=first), tmp_path / "content")
+    first = train_memory(policy, only_stage_a("action-only", loop), tmp_path / "wide")
+    alone = replace(variant("content").with_tokens(1), stage_b=None)
+    content = train_memory(policy, training("content", loop, variant=alone, start=first), tmp_path / "content")
     full = train_memory(policy, narrow("full", start=content), tmp_path / "full")
     assert full.parent.name == "gate"
     for memory in (content, full):
@@ -239,7 +257,8 @@ def test_a_memory_learns_on_with_other_episodes(policy, tmp_path):
 
     def learnt(name, run, start=None, seed=0):
         decisions = LabDecisionsConfig(num_sites=12, seed=seed)
-        chosen = training(name, loop, more=replace(loop, num_steps=1), decisions=decisions, start=start)
+        build = training if name in ("full", "readout") else only_stage_a
+        chosen = build(name, loop, more=replace(loop, num_steps=1), decisions=decisions, start=start)
         memory = train_memory(policy, chosen, tmp_path / run)
         return memory, Checkpoint.open(memory).notes["config"]["stage"]["start_sha256"]
 
@@ -266,7 +285,7 @@ def test_a_memory_learns_on_with_other_episodes(policy, tmp_path):
 
 
 def test_the_time_limit_is_for_all_stages_together(policy, tmp_path):
-    late = training("action-only", LoopConfig(learning_rate=1e-3, num_steps=50), max_minutes=1e-9)
+    late = only_stage_a("action-only", LoopConfig(learning_rate=1e-3, num_steps=50), max_minutes=1e-9)
     assert train_memory(policy, late, tmp_path) is None
     assert Checkpoint.open(tmp_path / "stage-a" / "unfinished").notes["stage"] == "stage_a"
     assert parse_record(Run, (tmp_path / "run.json").read_bytes(), "run.json").status == "running"

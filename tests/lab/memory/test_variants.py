@@ -82,16 +82,29 @@ def test_misleading_items_come_from_elsewhere(world, policy, bank):
     own = f"{source.rollout(chosen).task.site_id}."
     for decision in batch.decisions:
         found = [use for use in decision.uses if batch.items[use.item].role == "episodic"]
-        assert [use.is_negative for use in found] == [False, False, True]
+        assert [use.is_negative for use in found] == [False, False, False, True]
+        assert [use.rank for use in found] == [0, 1, 2, 3]
         assert batch.items[found[0].item].item_id.startswith(own)
-        assert not batch.items[found[2].item].item_id.startswith(own)
+        assert not batch.items[found[3].item].item_id.startswith(own)
+
+
+def test_no_hit_is_lost_to_a_misleading_item(world, policy, bank):
+    plain, misled = (decisions(world, policy, bank, negative_share=share) for share in (0.0, 1.0))
+    for trajectory in range(3):
+        before, after = (source.decisions(trajectory, (0, 2)) for source in (plain, misled))
+        for one, other in zip(before.decisions, after.decisions, strict=True):
+            kept = [(after.items[use.item].digest, use.rank) for use in other.uses if not use.is_negative]
+            assert kept == [(before.items[use.item].digest, use.rank) for use in one.uses]
 
 
 @pytest.mark.parametrize(
     ("notes", "name", "message"),
     [
-        ({"stage": "stage_a", "variant": "action-only"}, "full", "left by 'stage_a'"),
-        ({"stage": "stage_b", "variant": "full"}, "content", "left by 'stage_b'"),
+        ({"stage": "stage_a", "variant": "action-only"}, "full", "trained as the memory 'action-only'"),
+        ({"stage": "stage_a", "variant": "full"}, "full", "left by 'stage_a'"),
+        ({"stage": "stage_a"}, "content", "left by 'stage_a'"),
+        ({"stage": "stage_b", "variant": "full"}, "content", "trained as the memory 'full'"),
+        ({"stage": "stage_b", "variant": "full"}, "probe-content", "trained as the memory 'full'"),
         ({}, "full", "left by 'something else'"),
         ({"stage": "stage_b", "variant": "readout"}, "full", "trained as the memory 'readout'"),
         ({"stage": "stage_a", "variant": "action-only"}, "content", "trained as the memory 'action-only'"),
@@ -121,6 +134,20 @@ def test_a_gate_is_measured_on_sites_it_has_not_seen(policy, tmp_path):
     assert Checkpoint.open(tmp_path / "memory").build(policy).config.gate.threshold_logit == pytest.approx(threshold)
 
 
+def test_a_memory_that_ended_with_stage_a_acts_with_fixed_blocks(policy, tmp_path):
+    """As the action-only memory that ships."""
+    Checkpoint.save(MemoryPolicy(policy, SMALL), tmp_path / "memory", notes={"stage": "stage_a", "variant": "content"})
+    use = latent_front(policy, tmp_path / "memory", "content").use
+    assert (use.is_dynamic, use.is_gated) == (False, False)
+
+
+def test_a_probed_memory_acts_with_fixed_blocks(policy, tmp_path):
+    notes = {"stage": "stage_b", "variant": "probe-semantic"}
+    Checkpoint.save(MemoryPolicy(policy, SMALL), tmp_path / "memory", notes=notes)
+    use = latent_front(policy, tmp_path / "memory", "probe-semantic").use
+    assert (use.is_dynamic, use.is_gated) == (False, False)
+
+
 def test_a_memory_that_names_no_variant_acts(policy, tmp_path):
     Checkpoint.save(MemoryPolicy(policy, SMALL), tmp_path / "memory", notes={"stage": "stage_b"})
     assert latent_front(policy, tmp_path / "memory", "full").use.is_gated
@@ -133,7 +160,7 @@ def test_a_memory_whose_gate_was_taught_alone_acts(policy, tmp_path):
 
 
 def test_the_papers_ablation_is_there():
-    for name in ("action-only", "semantic", "functional", "content", "readout", "full"):
+    for name in ("action-only", "content", "readout", "full", "probe-semantic", "probe-functional"):
         assert name in VARIANTS
     assert not variant("content").is_dynamic
     assert variant("readout").is_dynamic

@@ -4,7 +4,7 @@ Nothing is stored: prompts carry placeholders for screenshots, and a batch's pix
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -185,9 +185,9 @@ class LabDecisions:
     def _evidence(self, rollout: Rollout, at: int) -> list[tuple[EvidenceItem, Rollout, bool]]:
         """Items, the episode each is about, and whether it was put in to mislead."""
         found = [(place, score) for place, score in self.recall(rollout, at)][:NUM_EPISODIC]
-        negative = self._negative(rollout, at)
-        if negative is not None:  # in place of the last, so that there are never more than at acting
-            found = [*found[: NUM_EPISODIC - 1], (negative, 0.0)]
+        negative = self._negative(rollout, at, {place for place, _ in found})
+        if negative is not None:  # behind the last, so that no hit is lost: Algorithm 2 takes the union
+            found = [*found, (negative, 0.0)]
         trajectories = [(self.bank.trajectory(place), score) for place, score in found]
         for place, _ in found:
             self.note_views(self.bank.rollout(place).steps)
@@ -204,9 +204,9 @@ class LabDecisions:
         ]
         return [*flagged, *((item, rollout, False) for item in working)]
 
-    def _negative(self, rollout: Rollout, at: int) -> int | None:
-        """A trajectory of another site of the same family, which looks alike and is wrong. All decisions of an episode
-        share it."""
+    def _negative(self, rollout: Rollout, at: int, found: Collection[int]) -> int | None:
+        """A trajectory of another site of the same family, which looks alike and is wrong, and was not found anyway.
+        All decisions of an episode share it."""
         task = rollout.task
         draw = random.Random(derive_seed(self.config.seed, "misled", task.name, at)).random()
         if draw >= self.config.negative_share:
@@ -215,6 +215,8 @@ class LabDecisions:
         for _ in range(_TRIES):
             place = self.bank.any_place(rng)
             site_id = self.bank.rollout(place).task.site_id
+            if place in found:
+                continue
             if site_id != task.site_id and self.world.site(site_id).family == self.world.site(task.site_id).family:
                 return place
         return None
@@ -227,9 +229,7 @@ class LabDecisions:
         made = TrainingItem(item_id=name, role=item.role, prompt=prompt, group=family)
         start = item.rank * CHUNK_EVENTS if item.role == "working" else 0
         self._sources[made.digest] = source, start, start + len(item.steps)
-        if self.told is not None and self.is_taught(made):
-            return replace(made, lesson=self._told(made, self.told))
-        return made
+        return made if self.told is None else replace(made, lesson=self._told(made, self.told))
 
     def _told(self, item: TrainingItem, questions: Questions) -> Lesson:
         """A lesson, answered by the world."""
@@ -243,12 +243,6 @@ class LabDecisions:
         rollout, start, stop = self._sources[item.digest]
         steps = rollout.steps[start:stop]
         return {name: answer_to(self.world, name, rollout, steps) for name in QUESTIONS[item.role]}
-
-    @staticmethod
-    def is_taught(item: TrainingItem) -> bool:
-        """Whether the teacher is asked about an item. A growing chunk waits until it is full."""
-        num_events = sum(isinstance(part, Screenshot) for turn in item.prompt for part in turn.parts)
-        return item.role == "episodic" or num_events == CHUNK_EVENTS
 
     def _make_rollout(self, number: int) -> Rollout:
         rng = random.Random(derive_seed(self.config.seed, "decisions", self.config.split, number))

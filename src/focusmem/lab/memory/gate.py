@@ -1,6 +1,6 @@
 """The gate in the laboratory: right blocks are trajectories of the decision's own site, misleading ones of another."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -89,9 +89,11 @@ def teach_gate(
     start: Path,
     bank: SplitBank,
     seed: int = 2,
+    notes: Mapping[str, Any] | None = None,
 ) -> Path | None:
     """Teaches the gate of a memory that stage B left which trajectories are of a decision's own site; returns the
-    memory when it is finished. The episode's history counts as right, or the gate would forget to let it in.
+    memory when it is finished, with `notes` on its card. The episode's history counts as right, or the gate would
+    forget to let it in.
     """
     if not variant.is_gated:
         raise ConfigError(f"A memory '{variant.name}' has no gate that could be taught.")
@@ -110,7 +112,7 @@ def teach_gate(
     memory = MemoryPolicy(policy, Checkpoint.open(start).config)
     stage = GateStageConfig(is_dynamic=variant.is_dynamic)
     result = train_gate(memory, data, folder, start=start, stage=stage, loop=loop, look=lab_look(policy))
-    return None if result.memory is None else signed(result.memory, variant, policy)
+    return None if result.memory is None else signed(result.memory, variant, policy, notes)
 
 
 def _episodes_for(loop: LoopConfig) -> int:

@@ -1,9 +1,9 @@
 """Trains one variant of memory in the laboratory, on episodes that never repeat."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from focusmem.lab.memory.decisions import LabDecisions, LabDecisionsConfig, SiteFirst
 from focusmem.lab.memory.gate import teach_gate
@@ -14,13 +14,15 @@ from focusmem.lab.memory.variants import check_start
 from focusmem.lab.policy.texts import PROMPTS
 from focusmem.lab.world.world import World
 from focusmem.model.backbone import Backbone
+from focusmem.model.checkpoint import Checkpoint
 from focusmem.seeds import derive_seed
-from focusmem.settings import checked_dataclass
+from focusmem.settings import checked_dataclass, to_plain
 from focusmem.training.config import LoopConfig
 from focusmem.training.deadline import Deadline
+from focusmem.training.departures import Origin
 from focusmem.training.questions import Questions
 from focusmem.training.record import begin_record, end_record
-from focusmem.training.variants import MemoryTraining, train_stages
+from focusmem.training.variants import PAPER_VARIANTS, MemoryTraining, paper_training, train_stages
 
 LAB_QUESTIONS: Final = PROMPTS / "questions"
 """The wording of what the teacher is asked."""
@@ -57,7 +59,7 @@ def train_memory(
     """
     deadline, variant = Deadline(training.max_minutes), training.variant
     if training.start is not None:  # before the bank, which may take minutes
-        check_start(training.start, variant.name)
+        check_start(training.start, variant)
     begin_record(folder, training, seed=training.decisions.seed, device=str(policy.device), command=command)
     decisions, stream = replace(training.decisions, num_trajectories=training.stream.num_needed), training.stream
     if bank is None:
@@ -72,14 +74,46 @@ def train_memory(
 
     questions = Questions(LAB_QUESTIONS) if training.learns_content else None
     data_a = LabStream(source(replace(decisions, negative_share=0.0), questions), stream)
-    misled = decisions.negative_share if variant.is_gated else 0.0
+    misled = decisions.negative_share if variant.trains_gate else 0.0
     # Another seed, so that the second stage sees new episodes; what a course teaches was learnt in the first.
     later = replace(decisions, negative_share=misled, seed=derive_seed(decisions.seed, "stage B"))
     data_b = LabStream(source(later, None), replace(stream, course=()))
-    memory = train_stages(training, policy, data_a, data_b, folder, deadline=deadline, look=lab_look(policy))
+    notes = card_notes(training)
+    memory = train_stages(
+        training, policy, data_a, data_b, folder, deadline=deadline, look=lab_look(policy), notes=notes
+    )
     if memory is not None and training.gate is not None and variant.is_gated:
         loop, seed = deadline.limit(training.gate), derive_seed(decisions.seed, "gate")
-        memory = teach_gate(policy, variant, folder / "gate", loop, start=memory, bank=bank, seed=seed)
+        memory = teach_gate(policy, variant, folder / "gate", loop, start=memory, bank=bank, seed=seed, notes=notes)
     if memory is not None:
         end_record(folder)
     return memory
+
+
+def card_notes(training: LabTraining) -> dict[str, Any]:
+    """What a memory's card says about its training: the recipe, and all departures from the paper."""
+    start = None if training.start is None else Checkpoint.open(training.start)
+    name = training.variant.name
+    # The laboratory's variants that the paper does not have are changes of the full memory.
+    like = paper_training(name if name in PAPER_VARIANTS else "full")
+    origin = Origin("lab", to_plain(like), list(_named_departures(training)))
+    return origin.departures(to_plain(training), start).notes()
+
+
+def _named_departures(training: LabTraining) -> Iterator[str]:
+    """What differs from the paper and is no setting of it."""
+    stream, variant = training.stream, training.variant
+    yield "trajectories are found by their site, not by the embedder at every step"
+    if training.learns_content:
+        yield "the world supplies the lessons' texts; the frozen policy does not decode them"
+    yield "episodes and decisions that memory can help with come first"
+    yield "prompts say which actions failed"
+    yield f"a step has at most {stream.num_episodes * stream.num_decisions} decisions, and drills (paper: 32 decisions)"
+    if stream.course and training.has_stage_a:
+        yield "a course of short drills comes before whole episodes"
+    if stream.drills.num_numbers or stream.drills.num_ways:
+        yield "every step has drills besides its episodes"
+    if training.gate is not None and variant.is_gated:
+        yield "the gate is taught alone after stage B, with labels"
+    if variant.is_gated:
+        yield "the gate's threshold may take any value (paper: one of 0.1 to 0.5)"

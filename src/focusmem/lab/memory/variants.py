@@ -13,14 +13,12 @@ from focusmem.lab.policy.texts import Texts
 from focusmem.lab.shipped import Weights
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
-from focusmem.model.compressor import CompressorConfig
 from focusmem.model.config import MemoryConfig
 from focusmem.model.evidence_cache import CacheConfig, EvidenceCache
 from focusmem.model.gate import GateConfig
 from focusmem.model.lora import LoraConfig
 from focusmem.model.policy import MemoryPolicy
-from focusmem.model.readout import ReadoutConfig
-from focusmem.training.stage_a import StageAConfig
+from focusmem.training.stage_a import StageA, StageAConfig
 from focusmem.training.stage_b import StageBConfig
 from focusmem.training.stage_gate import GateStage
 from focusmem.training.variants import VARIANT_NOTE, Variant, variants
@@ -28,26 +26,39 @@ from focusmem.training.variants import VARIANT_NOTE, Variant, variants
 if TYPE_CHECKING:
     from focusmem.agent.api import Memory
 
-LAB_MEMORY = MemoryConfig(
-    lora=LoraConfig(rank=16, alpha=16, dropout=0.0),
-    compressor=CompressorConfig(num_tokens=8, num_heads=6),
-    readout=ReadoutConfig(hidden_width=64),
-    gate=GateConfig(hidden_width=128, sees_evidence=True, evidence_source="embeddings", shares_projection=True),
-)
-"""Small enough that two of them are shipped, and without dropout, which packed rows do not have. The gate also sees a
-mean over the evidence, because a block does not keep which site it is from; everything else is as in the paper."""
 
-_CONTENT = StageAConfig(content_weight=0.005)
-"""The content weight is a fiftieth of the paper's. An action here is a line of JSON of which one token in twenty is in
-doubt: a memory that has learnt its actions has a loss of 0.01 per token, a description one of 2. With a weight of
-0.02, content pulls as hard as actions do and costs 13 points of success; with this one it costs none
-(docs/experiments.md)."""
-_FULL = StageBConfig(gate_weight=0.001, keeping="measured", num_foreign=12, order_weight=0.02)
-"""The gate's weight is a fiftieth of the paper's. An action here has some 24 tokens of which few are in doubt, so a
-trajectory is worth little per token; under a few times this weight, a gate that cannot tell trajectories apart yet lets
-none of them pass (docs/experiments.md). What keeping a block is worth is measured, because the gradient does not say:
-once a block has settled the action, a little more or less of it changes nothing. The gate is also taught in pairs,
-because actions give it no reason to prefer a right trajectory to a misleading one that does no harm."""
+def with_lab_sizes(memory: MemoryConfig) -> MemoryConfig:
+    """A memory with the widths that suit the laboratory's policy: small enough that two of them are shipped."""
+    return replace(
+        memory,
+        lora=replace(memory.lora, rank=16),
+        compressor=replace(memory.compressor, num_heads=6),
+        readout=replace(memory.readout, hidden_width=64),
+        gate=replace(memory.gate, hidden_width=128),
+    )
+
+
+LAB_MEMORY = with_lab_sizes(
+    MemoryConfig(
+        lora=LoraConfig(dropout=0.0),
+        gate=GateConfig(sees_evidence=True, evidence_source="embeddings", shares_projection=True),
+    )
+)
+"""Without dropout, which packed rows do not have. The gate also sees a mean over the evidence, because a block does not
+keep which site it is from; everything else is as in the paper."""
+
+_CONTENT = StageAConfig(content_weight=0.005, reduction="mean")
+"""Content losses are means, so that their effect does not grow with the batch. Their weight is a fiftieth of the
+paper's. An action here is a line of JSON of which one token in twenty is in doubt: a memory that has learnt its actions
+has a loss of 0.01 per token, a description one of 2. With a weight of 0.02, content pulls as hard as actions do and
+costs 13 points of success; with this one it costs none (docs/experiments.md)."""
+_FULL = StageBConfig(gate_weight=0.001, reduction="mean", keeping="measured", num_foreign=12, order_weight=0.02)
+"""The gate's loss is a mean, and its weight a fiftieth of the paper's. An action here has some 24 tokens of which few
+are in doubt, so a trajectory is worth little per token; under a few times this weight, a gate that cannot tell
+trajectories apart yet lets none of them pass (docs/experiments.md). What keeping a block is worth is measured, because
+the gradient does not say: once a block has settled the action, a little more or less of it changes nothing. The gate is
+also taught in pairs, because actions give it no reason to prefer a right trajectory to a misleading one that does no
+harm."""
 
 
 def _variants() -> Iterator[Variant]:
@@ -83,7 +94,8 @@ def latent_front(
     chosen = variant(name)
     use = MemoryUse(is_dynamic=chosen.is_dynamic, is_gated=chosen.is_gated, tells_attention=tells_attention)
     memory = load_memory(policy, checkpoint, name)
-    return LatentFront(memory, Texts.load().serialise, use, name=name, cache=EvidenceCache(memory, cache))
+    texts = Texts.load(shows_errors=Checkpoint.open(checkpoint).trained_with_errors())
+    return LatentFront(memory, texts.serialise, use, name=name, cache=EvidenceCache(memory, cache))
 
 
 def shipped_memory(name: str = "full", *, weights: Weights | None = None, device: str = "cpu") -> "Memory":
@@ -93,34 +105,41 @@ def shipped_memory(name: str = "full", *, weights: Weights | None = None, device
 
     parts = weights or Weights()
     policy = load_policy(parts.policy, device)
-    front = latent_front(policy, parts.memory(name), name)
-    embedder = load_embedder(policy, parts.embedder)
-    return Memory(front, bank=open_bank(parts.bank), embedder=embedder, prompt=Texts.load().prompt)
+    checkpoint = parts.memory(name)
+    front, embedder = latent_front(policy, checkpoint, name), load_embedder(policy, parts.embedder)
+    prompt = Texts.load(shows_errors=Checkpoint.open(checkpoint).trained_with_errors()).prompt
+    return Memory(front, bank=open_bank(parts.bank), embedder=embedder, prompt=prompt)
 
 
 def load_memory(policy: Backbone, checkpoint: Path, name: str) -> MemoryPolicy:
     """A trained memory. That of another variant is refused, because parts of it that were never trained would act."""
-    stored, wanted = Checkpoint.open(checkpoint), variant(name).last_stage
-    stage, trained_as = stored.notes.get("stage"), stored.notes.get(VARIANT_NOTE, name)
-    if stage != wanted and not (stage == GateStage.name and variant(name).is_gated):
-        raise CheckpointError(
-            f"A memory '{name}' is what {wanted} leaves, but {checkpoint} was left by '{stage or 'something else'}'. "
-            f"Give the folder that `focusmem lab train {name}` named at its end."
-        )
-    if trained_as != name:
+    stored, chosen = Checkpoint.open(checkpoint), variant(name)
+    stage, trained_as = stored.notes.get("stage"), stored.notes.get(VARIANT_NOTE)
+    if trained_as not in (None, name):
         raise CheckpointError(f"{checkpoint} was trained as the memory '{trained_as}', not as '{name}'.")
+    # A memory that ended with stage A is signed where that was wanted; one on its way to stage B is not.
+    allowed = {chosen.last_stage} | ({GateStage.name} if chosen.is_gated else set())
+    allowed |= {StageA.name} if trained_as == name and not (chosen.is_dynamic or chosen.is_gated) else set()
+    if stage not in allowed:
+        raise CheckpointError(
+            f"A memory '{name}' is what {chosen.last_stage} leaves, but {checkpoint} was left by "
+            f"'{stage or 'something else'}'. Give the folder that `focusmem lab train {name}` named at its end."
+        )
     return stored.build(policy)
 
 
-def check_start(start: Path, name: str) -> None:
-    """Refuses a memory that the variant cannot begin with. It can begin with its own, with one whose stage A is the
-    same, and, if it has only stage A, with `action-only`.
+def check_start(start: Path, chosen: Variant) -> None:
+    """Refuses a memory that the variant cannot begin with. It can begin with its own, with what the same stage A left
+    of another, and, if it has only stage A, with `action-only`.
     """
-    trained_as = Checkpoint.open(start).notes.get(VARIANT_NOTE, name)
-    if variant(name).stage_b is None:
+    name, notes = chosen.name, Checkpoint.open(start).notes
+    trained_as, shared = notes.get(VARIANT_NOTE, name), set[str]()
+    if chosen.stage_b is None:
         shared = {"action-only"}
-    else:
-        alike = variant(name).stage_a
-        shared = {other for other, own in VARIANTS.items() if own.stage_b is None and own.stage_a == alike}
+    elif notes.get("stage") == StageA.name:
+        shared = {other for other, own in VARIANTS.items() if own.stage_a == variant(name).stage_a}
     if trained_as not in {name, *shared}:
-        raise CheckpointError(f"{start} was trained as the memory '{trained_as}', so '{name}' cannot begin with it.")
+        raise CheckpointError(
+            f"{start} was trained as the memory '{trained_as}', so '{name}' cannot begin with it. Give a memory that "
+            f"the stage A of '{name}' left; to train stage A further, add --set variant.stage_b=null."
+        )

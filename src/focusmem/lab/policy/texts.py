@@ -22,6 +22,8 @@ class Texts:
     questions: Templates
 
     @classmethod
-    def load(cls) -> "Texts":
+    def load(cls, *, shows_errors: bool = True) -> "Texts":
+        """Without `shows_errors`, prompts and records do not say which actions failed."""
         questions = Templates(PROMPTS / "questions", slots={name: set() for name in _QUESTION_NAMES})
-        return cls(PromptBuilder(PROMPTS / "agent"), Serialiser(PROMPTS / "evidence"), questions)
+        prompt = PromptBuilder(PROMPTS / "agent", shows_errors=shows_errors)
+        return cls(prompt, Serialiser(PROMPTS / "evidence", shows_errors=shows_errors), questions)

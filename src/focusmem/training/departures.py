@@ -1,0 +1,91 @@
+"""What sets a trained memory apart from the paper's configuration, as its card says it.
+
+Settings are compared field by field with the paper's. What is no setting of the paper (how candidates are found, who
+writes the lessons) is named by the recipe. Sizes and the names of the models are listed apart, as scale.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from focusmem.model.checkpoint import Checkpoint
+from focusmem.settings import differences, flattened
+
+RECIPE_NOTE: Final = "recipe"
+DEPARTURES_NOTE: Final = "departures"
+SCALE_NOTE: Final = "scale"
+
+_SCALE: Final = frozenset(
+    {
+        "policy", "embedder", "data.prompts", "batching.num_epochs", "loop_a.num_steps", "loop_b.num_steps",
+        "variant.memory.lora.rank", "variant.memory.compressor.width", "variant.memory.compressor.num_heads",
+        "variant.memory.readout.hidden_width", "variant.memory.gate.hidden_width",
+    }
+)  # fmt: skip
+"""Settings that follow from the size of the policy and of the data."""
+_NOT_COMPARED: Final = frozenset(
+    {
+        "recipe", "variant.name", "variant.acts_fixed", "start", "device", "seed", "evaluation", "data.trajectories",
+        "data.bank", "num_workers", "save_every_steps", "log_every_steps", "max_minutes", "recomputes_blocks",
+        "packs_rows", "stores_half", "num_passes", "max_group_tokens",
+    }
+)  # fmt: skip
+"""Settings that say where, how fast, or with which random numbers, and what acts, which a card says elsewhere."""
+
+
+@dataclass(frozen=True)
+class Departures:
+    recipe: str | None
+    """The name of the recipe; None if the card does not say."""
+    departures: tuple[str, ...] = ()
+    """Each as a line: a setting with its value and the paper's, or a sentence."""
+    scale: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, stored: Checkpoint) -> "Departures":
+        notes = stored.notes
+        return cls(notes.get(RECIPE_NOTE), tuple(notes.get(DEPARTURES_NOTE, ())), tuple(notes.get(SCALE_NOTE, ())))
+
+    def notes(self) -> dict[str, Any]:
+        return {RECIPE_NOTE: self.recipe, DEPARTURES_NOTE: list(self.departures), SCALE_NOTE: list(self.scale)}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a training's settings come from."""
+
+    recipe: str
+    paper: Mapping[str, Any]
+    """The paper's settings of the same variant, as plain values."""
+    named: Sequence[str] = field(default_factory=tuple)
+    """What departs from the paper and is no setting of it."""
+
+    def departures(self, settings: Mapping[str, Any], start: Checkpoint | None = None) -> Departures:
+        """Those of a training with these settings. What it begins with brings its own."""
+        lines = list(Departures.of(start).departures) if start is not None else []
+        stage_b = settings["variant"]["stage_b"]
+        if stage_b is None:
+            lines.append("there is no stage B: the fixed blocks of stage A act")
+        paper, own = flattened(self.paper), flattened(settings)
+        both = {name for name in paper.keys() & own.keys() if not name.startswith(_unused(stage_b))}
+        changed = differences(
+            {name: paper[name] for name in both}, {name: own[name] for name in both}, free=_NOT_COMPARED
+        )
+        told = {name: f"{name} is {_shown(now)} (paper: {_shown(before)})" for name, (before, now) in changed.items()}
+        lines += [line for name, line in told.items() if name not in _SCALE]
+        lines += self.named
+        scale = [line for name, line in told.items() if name in _SCALE]
+        return Departures(self.recipe, tuple(dict.fromkeys(lines)), tuple(scale))
+
+
+def _unused(stage_b: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """How the names of settings begin that do nothing without a stage B, a readout or a gate."""
+    switches = stage_b or {"is_dynamic": False, "is_gated": False}
+    names = [] if stage_b else ["variant.stage_b", "loop_b."]
+    names += [] if switches["is_dynamic"] else ["variant.memory.readout."]
+    names += [] if switches["is_gated"] else ["variant.memory.gate.", "loop_b.gate_rate_times", "thresholds"]
+    return tuple(names)
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
