@@ -54,6 +54,10 @@ class GateStage:
     trained_parts = ("gate",)
 
     @property
+    def is_dynamic(self) -> bool:
+        return self.config.is_dynamic
+
+    @property
     def weights(self) -> Mapping[str, float]:
         return {"gate": 1.0}
 
