@@ -28,5 +28,12 @@ def test_draws_each_loss_and_the_gate_where_there_is_one(tmp_path):
             assert len(image.convert("RGB").getcolors(10**6)) > 50, "something is drawn"
 
 
+def test_draws_what_a_readout_does(tmp_path):
+    readout = {"query_change_rms": 0.02, "base_query_rms": 1.0, "own_nats": 0.4, "shuffled_nats": None}
+    lines = [line(1, gate=False), line(2, gate=False) | {"readout": readout}]
+    (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+    assert [path.name for path in plot_run(tmp_path, title="stage_b")] == ["losses.png", "readout.png"]
+
+
 def test_a_run_without_steps_has_no_pictures(tmp_path):
     assert plot_run(tmp_path, title="stage_a") == []

@@ -1,11 +1,14 @@
 import json
+import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from factories import FIELDS
 from focusmem.errors import ConfigError, StorageError
 from focusmem.lab.policy.texts import PROMPTS
-from focusmem.training.questions import SUBTYPES, TARGETS, Questions, problem_with, schema_text
+from focusmem.training.questions import SUBTYPES, TARGETS, Discarded, Questions, read_answer, schema_text
 from toys import evidence
 from training.samples import good_answer
 
@@ -22,38 +25,96 @@ def test_a_schema_shows_the_object_to_return():
     assert schema_text(TARGETS["working_state"]).endswith('"last_recorded_action": {...}}')
 
 
+def problem_with(subtype: str, text: str) -> str:
+    answer = read_answer(subtype, text)
+    assert isinstance(answer, Discarded), answer
+    return f"{answer.reason}: {answer.message}"
+
+
 @pytest.mark.parametrize("subtype", FIELDS)
 def test_an_answer_holds_exactly_its_fields(subtype):
     good = json.loads(good_answer(subtype, 3))
-    assert problem_with(subtype, json.dumps(good)) is None
-    assert problem_with(subtype, json.dumps(dict(reversed(good.items())))) is None
+    for text in (json.dumps(good), json.dumps(dict(reversed(good.items())))):
+        assert read_answer(subtype, text) == text
     first = FIELDS[subtype][0]
     assert "is not a known field" in problem_with(subtype, json.dumps(good | {"more": "x"}))
     assert f"{first} is missing" in problem_with(subtype, json.dumps({k: v for k, v in good.items() if k != first}))
     assert f"{first} should be a valid string" in problem_with(subtype, json.dumps(good | {first: 3}))
     others = next(other for other in FIELDS if other != subtype)
-    assert problem_with(subtype, good_answer(others, 3)) is not None
+    assert problem_with(subtype, good_answer(others, 3)).startswith("wrong fields")
+
+
+CHANGE = '{"initial_state": "a shop", "observed_change": "one \\"mug\\" {more}", "latest_observed_state": "``` full"}'
+OTHER = CHANGE.replace("a shop", "a forum")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CHANGE,
+        f"```json\n{CHANGE}\n```",
+        f"```\n{CHANGE}\n```\nLet me know if you need more.",
+        f"Here is the JSON object you asked for:\n\n{CHANGE}",
+        f"Sure! The record shows {{two}} pages and {{}}.\n```json\n{CHANGE}\n```",
+        f"[{CHANGE}]",
+        f"```json\n[\n  {CHANGE}\n]\n```",
+        f"{CHANGE}\n{CHANGE}",
+        f"{CHANGE}\n{CHANGE[:40]}",
+        f'The last action was {{"name": "wait", "arguments": {{}}}}.\n{CHANGE}',
+    ],
+)
+def test_an_answer_may_be_wrapped_as_an_action_may(text):
+    assert read_answer("working_change", text) == CHANGE
+
+
+WORDS = st.text(alphabet=st.characters(exclude_characters="{", exclude_categories=("Cs",)), max_size=30)
+VALUES = st.text(alphabet=st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=30)
+
+
+@given(
+    answer=st.fixed_dictionaries(dict.fromkeys(FIELDS["working_change"], VALUES)),
+    before=WORDS,
+    after=WORDS,
+    wrapped=st.sampled_from(["{}", "[{}]", "```json\n{}\n```", "```\n[{}]\n```", "{0}\n{0}"]),
+    indent=st.sampled_from([None, 2]),
+    is_ascii=st.booleans(),
+)
+def test_any_wrapping_of_a_good_object_is_read_back(answer, before, after, wrapped, indent, is_ascii):
+    text = json.dumps(answer, indent=indent, ensure_ascii=is_ascii)
+    assert json.loads(read_answer("working_change", f"{before}{wrapped.format(text)}{after}")) == answer
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "not valid JSON"),
-        ("It went well.", "not valid JSON"),
-        ('{"initial_state": "a", "observed_change": "b"', "not valid JSON"),
-        ('```json\n{"initial_state": "a"}\n```', "not valid JSON"),
-        ("[]", "should hold one JSON object"),
-        ('{"initial_state": "a", "initial_state": "b"}', "twice"),
+        ("", "no object: "),
+        ("It went well.", "no object: "),
+        ("[]", "no object: "),
+        ("{}", "no object: "),
+        ('{"initial_state": "a", "observed_change": "b"', "cut off: "),
+        (f"```json\n{CHANGE[:-1]}", "cut off: "),
+        ('{"initial_state": "a" "observed_change": "b"}', "malformed: .* delimiter"),
+        ('{"initial_state": "a", "initial_state": "b"}', "malformed: .*twice"),
+        ('{"a": ' + "[" * 100_000, "malformed: .*nested too deeply"),
+        ('```json\n{"initial_state": "a"}\n```', "wrong fields: .*is missing"),
+        (f'{{"answer": {CHANGE}}}', "wrong fields: "),
+        (f"[{CHANGE}, {OTHER}]", "several objects: .*2 different"),
+        (f"{CHANGE} or rather {OTHER}", "several objects: "),
     ],
 )
-def test_what_is_no_object_is_no_target(text, message):
-    assert message in problem_with("working_change", text)
+def test_what_cannot_be_a_target_is_discarded_with_its_reason(text, message):
+    assert re.match(message, problem_with("working_change", text))
+
+
+@given(st.text())
+def test_garbage_is_discarded_and_never_raises(text):
+    assert isinstance(read_answer("working_change", text), Discarded)
 
 
 def test_an_anchor_names_an_action():
     good = json.loads(good_answer("episodic_anchor", 1))
     for wrong in ({"name": "wait"}, {"name": "wait", "arguments": {}, "why": "x"}, "wait"):
-        assert problem_with("episodic_anchor", json.dumps(good | {"anchor_action": wrong})) is not None
+        assert problem_with("episodic_anchor", json.dumps(good | {"anchor_action": wrong})).startswith("wrong fields")
 
 
 def test_teacher_and_student_are_asked_the_same():

@@ -13,7 +13,7 @@ from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.gate import GateConfig
 from focusmem.model.injection import Place
 from focusmem.model.policy import MemoryPolicy
-from focusmem.training.batch import TrainingBatch
+from focusmem.training.batch import ListedBatches, TrainingBatch
 from focusmem.training.pathway import EncodedShare, embed, row_sums, target_hidden
 from focusmem.training.prepared import Preparer
 from focusmem.training.stage_a import StageA, StageAConfig, train_stage_a
@@ -101,6 +101,51 @@ def test_what_begins_to_learn_is_calibrated_by_the_first_batch_and_once(config, 
     assert stage.fresh_norms(fresh)
     train_stage_b(fresh, make_data(1), tmp_path / "b", start=start, stage=config, loop=make_loop())
     assert not stage.fresh_norms(fresh)
+
+
+def without_items(batch):
+    return replace(batch, decisions=tuple(replace(one, uses=()) for one in batch.decisions))
+
+
+def begin_stage_b(folder, batches, **loop):
+    """Stage B on the same fresh memory each time."""
+    policy = make_memory_policy(is_trained=False)
+    start = folder / "start"
+    if not start.exists():
+        Checkpoint.save(policy, start, notes={"stage": "stage_a"})
+    result = train_stage_b(policy, ListedBatches(batches), folder / "b", start=start, loop=make_loop(**loop))
+    return policy, result
+
+
+def test_norms_are_calibrated_by_the_first_batch_that_has_items(tmp_path):
+    empty, batch = without_items(make_batch(0)), make_batch(1)
+    late, _ = begin_stage_b(tmp_path / "late", [empty, batch], learning_rate=1e-12)
+    at_once, _ = begin_stage_b(tmp_path / "at-once", [batch], learning_rate=1e-12)
+    assert are_calibrated(late.readout.norms)
+    assert are_calibrated(late.gate.norms)
+    for one, other in zip(
+        late.readout.norms + late.gate.norms, at_once.readout.norms + at_once.gate.norms, strict=True
+    ):
+        torch.testing.assert_close(one.weight, other.weight, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(one.bias, other.bias, rtol=1e-5, atol=1e-5)
+
+
+def test_a_run_stopped_before_its_norms_were_calibrated_goes_on_as_if_never_stopped(tmp_path):
+    batches = [without_items(make_batch(0)), make_batch(1), make_batch(2)]
+    whole, _ = begin_stage_b(tmp_path / "whole", batches, save_every_steps=1)
+    for _ in batches:  # each call is out of time after one step
+        resumed, result = begin_stage_b(tmp_path / "parts", batches, save_every_steps=1, max_minutes=1e-9)
+    assert result.is_finished
+    assert weights_of(resumed).keys() == weights_of(whole).keys()
+    assert all(torch.equal(tensor, weights_of(whole)[name]) for name, tensor in weights_of(resumed).items())
+
+
+def test_calibration_happens_once(tmp_path):
+    """The norms of a memory whose readout learns are not calibrated again by later batches."""
+    policy, _ = begin_stage_b(tmp_path / "one", [make_batch(1), make_batch(2)], learning_rate=1e-12)
+    first, _ = begin_stage_b(tmp_path / "two", [make_batch(1)], learning_rate=1e-12)
+    for one, other in zip(policy.readout.norms, first.readout.norms, strict=True):
+        torch.testing.assert_close(one.weight, other.weight, rtol=1e-5, atol=1e-5)
 
 
 def test_labels_reach_blocks_where_they_may():

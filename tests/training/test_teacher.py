@@ -74,6 +74,8 @@ def test_lessons_hold_what_was_said_and_only_good_answers(teacher):
     counts = teacher.prepare(data_of(*ITEMS))
     assert (counts.num_made, counts.num_found, counts.num_targets) == (2, 0, 2)
     assert counts.discarded == {"episodic_anchor": 1, "working_state": 1}
+    assert counts.reasons.total() == 2
+    assert counts.reasons["wrong fields"] == 1
     for item, subtype in zip(ITEMS, ("episodic_summary", "working_change"), strict=True):
         lesson = teacher.store.read(item.digest)
         assert lesson.description.text == ANSWERS["describe"]
@@ -85,9 +87,10 @@ def test_lessons_hold_what_was_said_and_only_good_answers(teacher):
 def test_why_an_answer_was_discarded_is_written_down(teacher):
     teacher.prepare(data_of(*ITEMS))
     cards = [json.loads(path.read_text()) for path in files_in(teacher.store.folder) if path.suffix == ".json"]
-    reasons = {name: text for card in cards for name, text in card["discarded"].items()}
-    assert "anchor_action is missing" in reasons["episodic_anchor"]
-    assert "not valid JSON" in reasons["working_state"]
+    discarded = {name: why for card in cards for name, why in card["discarded"].items()}
+    assert discarded["episodic_anchor"]["reason"] == "wrong fields"
+    assert "anchor_action is missing" in discarded["episodic_anchor"]["message"]
+    assert discarded["working_state"]["reason"] in ("no object", "cut off", "malformed")
 
 
 @torch.no_grad()
@@ -110,6 +113,7 @@ def test_a_description_that_was_cut_has_no_end_mark(backbone, prompts, tmp_path)
     assert lesson.description.text == ANSWERS["describe"][:6].strip()
     assert len(lesson.description.ids) == lesson.description.hidden_MD.shape[0] == 6
     assert counts.discarded.total() == 2
+    assert counts.reasons.total() == 2
 
 
 def test_together_equals_one_by_one(teacher, backbone, prompts, tmp_path):

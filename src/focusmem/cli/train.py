@@ -12,6 +12,8 @@ from focusmem.cli.output import print_json, printable
 from focusmem.cli.settings import Assignments, ConfigFile, DryRun, settled, variant_of
 
 if TYPE_CHECKING:
+    from collections import Counter
+
     from focusmem.data.preparation import Prepared
     from focusmem.model.backbone import Backbone
     from focusmem.recipes.training import TrajectoryTraining
@@ -193,6 +195,7 @@ def _figures(prepared: "Prepared") -> dict[str, Any]:
             "num_found": taught.num_found,
             "num_targets": taught.num_targets,
             "num_discarded": dict(taught.discarded),
+            "discarded_because": dict(taught.reasons),
         }
     return figures
 
@@ -205,5 +208,11 @@ def _tell_prepared(prepared: "Prepared") -> None:
         taught = prepared.taught
         typer.echo(
             f"{taught.num_made + taught.num_found} items have a lesson, with {taught.num_targets} functional answers; "
-            f"{taught.discarded.total()} answers could not be used."
+            f"{taught.discarded.total()} answers could not be used{_reasons(taught.reasons)}."
         )
+
+
+def _reasons(reasons: "Counter[str]") -> str:
+    """How many answers were discarded for each reason, the most frequent first."""
+    counted = ", ".join(f"{reason} {num}" for reason, num in reasons.most_common())
+    return f" ({counted})" if counted else ""

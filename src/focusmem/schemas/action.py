@@ -5,14 +5,14 @@ an error that tells the policy what to write instead.
 """
 
 import json
-import re
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from focusmem.errors import UnreadableActionError
-from focusmem.schemas.record import STRICT_DECODER, Record, describe_problem, not_blank, not_empty, storable
+from focusmem.schemas.objects_in_text import objects_in, shortened
+from focusmem.schemas.record import Record, describe_problem, not_blank, not_empty, storable
 
 MAX_ARGUMENT_LENGTH: Final = 10_000
 # Enough for the longest possible action: three arguments with every character written as a six-character escape.
@@ -152,9 +152,6 @@ def _argument_hints(cls: type[Record]) -> dict[str, str]:
 
 # Reading the policy's text.
 
-# An object begins with a key and a colon: `{x}`, `{}` and `{"x"}` in running text are not JSON objects.
-_OBJECT_START: Final = re.compile(r'\{\s*"(?:[^"\\]|\\.)*+"\s*:', re.DOTALL)
-
 
 def parse_action(text: str) -> AnyAction:
     """The one action in a policy's reply. It may stand in prose or in a fenced block, and be repeated."""
@@ -162,44 +159,20 @@ def parse_action(text: str) -> AnyAction:
         raise UnreadableActionError(
             f"The reply is too long: {len(text)} characters, at most {MAX_REPLY_LENGTH} are read."
         )
-    objects = _find_objects(text)
+    objects, broken = objects_in(text)
+    if broken is not None:
+        raise UnreadableActionError(broken.message)
     if not objects:
         raise UnreadableActionError(
             'The reply contains no JSON object; write exactly one, such as {"name": "wait", "arguments": {}}.'
         )
-    if any(other != objects[0] for other in objects):
+    if any(other.canonical != objects[0].canonical for other in objects):
         raise UnreadableActionError("The reply contains more than one JSON object; write exactly one action.")
     try:
-        return _ADAPTER.validate_json(objects[0])
+        return _ADAPTER.validate_json(objects[0].canonical)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-    raise UnreadableActionError(_advice(problem, json.loads(objects[0])))
-
-
-def _find_objects(text: str) -> list[str]:
-    """All outermost JSON objects in canonical form. A malformed object raises an error."""
-    objects = []
-    start = _OBJECT_START.search(text)
-    while start:
-        try:
-            value, end = STRICT_DECODER.raw_decode(text, start.start())
-            objects.append(storable(json.dumps(value, ensure_ascii=False, sort_keys=True)))
-        except json.JSONDecodeError as error:
-            raise _malformed(error) from None
-        except RecursionError:
-            raise UnreadableActionError("The JSON object is nested too deeply.") from None
-        except ValueError as error:
-            raise UnreadableActionError(f"The JSON object {error}.") from None
-        start = _OBJECT_START.search(text, end)
-    return objects
-
-
-def _malformed(error: json.JSONDecodeError) -> UnreadableActionError:
-    if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string"):
-        return UnreadableActionError("The JSON object is not closed; the reply seems to be cut off.")
-    return UnreadableActionError(
-        f"The JSON object is malformed: {error.msg} near {_short(error.doc[error.pos : error.pos + 20])}."
-    )
+    raise UnreadableActionError(_advice(problem, json.loads(objects[0].canonical)))
 
 
 def _advice(problem: ErrorDetails, found: dict[str, Any]) -> str:
@@ -211,15 +184,10 @@ def _advice(problem: ErrorDetails, found: dict[str, Any]) -> str:
         return f'The JSON object has no "name"; the actions are {", ".join(ACTION_NAMES)}.'
     name = found["name"]
     if kind == "union_tag_invalid":
-        return f"There is no action {_short(name)}; the actions are {', '.join(ACTION_NAMES)}."
+        return f"There is no action {shortened(name)}; the actions are {', '.join(ACTION_NAMES)}."
     if len(place) < 2:
-        return f"In the JSON of {name}, {_short(place[0])} {describe_problem(problem)}."
+        return f"In the JSON of {name}, {shortened(place[0])} {describe_problem(problem)}."
     if kind == "extra_forbidden":
         known = ", ".join(_argument_hints(ACTION_TYPES[name]))
-        return f"The action {name} has no argument {_short(place[1])}; it takes {known}."
-    return f"The argument {_short(place[1])} of {name} {describe_problem(problem)}."
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."
+        return f"The action {name} has no argument {shortened(place[1])}; it takes {known}."
+    return f"The argument {shortened(place[1])} of {name} {describe_problem(problem)}."

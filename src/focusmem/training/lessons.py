@@ -18,7 +18,7 @@ from focusmem.errors import RecordError, StorageError
 from focusmem.files import sha256_hex, write_whole
 from focusmem.schemas import Prompt, Record, dump_record, parse_record
 from focusmem.schemas.record import Digest, Text, TextMap
-from focusmem.training.questions import DESCRIBE, Questions
+from focusmem.training.questions import DESCRIBE, Discarded, Questions
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class Lesson:
 
 
 class _Card(Record):
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     item: Digest
     description: Text
     description_ids: tuple[int, ...]
     targets: TextMap
     """Good answers by subtype."""
-    discarded: TextMap
+    discarded: dict[Text, Discarded]
     """What was wrong with the others, by subtype."""
     hidden_sha256: Digest
 
@@ -73,7 +73,7 @@ class LessonStore:
         description: Description,
         *,
         targets: Mapping[str, str],
-        discarded: Mapping[str, str],
+        discarded: Mapping[str, Discarded],
     ) -> None:
         assert description.hidden_MD is not None, "what is stored comes with its states"
         data = write_tensors({"hidden_MD": description.hidden_MD.detach().cpu().contiguous()})
@@ -95,7 +95,7 @@ class LessonStore:
         pairs = [FunctionalPair(self.questions.ask(subtype), text) for subtype, text in card.targets.items()]
         return Lesson(description, tuple(pairs))
 
-    def discarded(self, item: str) -> dict[str, str] | None:
+    def discarded(self, item: str) -> dict[str, Discarded] | None:
         """What was wrong with discarded answers, by subtype; None if there is no whole lesson."""
         try:
             return dict(self._read(item, item[:12])[0].discarded)

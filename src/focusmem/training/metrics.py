@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 
 from focusmem.errors import StorageError
 from focusmem.files import write_whole
+from focusmem.training.readout_activity import ReadoutActivity
 from focusmem.training.stage import Passage
 
 
@@ -28,6 +29,8 @@ class StepReport:
     """Read and answered by all processes, padding not counted."""
     waited_s: float
     """Spent waiting for data."""
+    readout: ReadoutActivity | None = None
+    """What the readout does; None for fixed blocks, and at steps without a line."""
 
 
 @dataclass
@@ -67,6 +70,7 @@ class Metrics:
 
 def summary(steps: Sequence[StepReport], took_s: float) -> dict[str, Any]:
     names = dict.fromkeys(name for step in steps for name in step.losses)
+    measured = [step.readout for step in steps if step.readout is not None]
     return {
         "step": steps[-1].step,
         "loss": {name: _mean([step.losses[name] for step in steps if name in step.losses]) for name in names},
@@ -76,6 +80,7 @@ def summary(steps: Sequence[StepReport], took_s: float) -> dict[str, Any]:
             "ordinary": _rate(steps, "num_ordinary_kept", "num_ordinary"),
             "negative": _rate(steps, "num_negative_kept", "num_negative"),
         },
+        **({"readout": asdict(measured[-1]) | {"is_inert": measured[-1].is_inert}} if measured else {}),
         "tokens_per_s": round(sum(step.num_tokens for step in steps) / took_s, 1),
         "waiting_rate": round(min(1.0, sum(step.waited_s for step in steps) / took_s), 4),
     }
@@ -89,8 +94,18 @@ def note(report: StepReport, device: torch.device) -> str:
         words.append(f"passed {passage.num_ordinary_kept}/{passage.num_ordinary}")
     if passage.num_negative:
         words.append(f"misled {passage.num_negative_kept}/{passage.num_negative}")
+    if report.readout is not None:
+        words.append(_readout_words(report.readout))
     memory_gb = gpu_memory_gb(device)
     return "  ".join(words if memory_gb is None else [*words, f"{memory_gb} GB"])
+
+
+def _readout_words(readout: ReadoutActivity) -> str:
+    change = f"queries {readout.base_query_rms:.3g} +{readout.query_change_rms:.2g}"
+    if readout.shuffled_nats is None:
+        return change
+    inert = ", readout inert" if readout.is_inert else ""
+    return f"{change}, nats {readout.own_nats:.3f} own, {readout.shuffled_nats:.3f} shuffled{inert}"
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from focusmem.model.policy import MemoryPolicy
 from focusmem.training.config import LoopConfig
 from focusmem.training.pathway import Look, embed
 from focusmem.training.prepared import Prepared
+from focusmem.training.readout_activity import activity_of_share
 from focusmem.training.stage import Losses, Stage
 
 
@@ -39,12 +40,19 @@ class Objective(nn.Module):
         return total, losses
 
     def norm_moments(self, share: Prepared) -> Tensor:
-        """What calibrates the stage's fresh norms, from a share of the first batch."""
+        """What calibrates the stage's fresh norms, from a share of a batch."""
         policy, stage, config, look = self._held
         rows = embed(policy, share, look)
         with self._precision():
             inputs = stage.norm_inputs(policy, share, rows, max_tokens=config.max_group_tokens)
         return moments_of(stage.fresh_norms(policy), inputs)
+
+    def readout_sums(self, share: Prepared) -> Tensor:
+        """What the readout does in a share, as sums; see `training/readout_activity.py`."""
+        policy, stage, config, look = self._held
+        rows, is_gated = embed(policy, share, look), "gate" in stage.trained_parts
+        with self._precision():
+            return activity_of_share(policy, share, rows, is_gated=is_gated, max_tokens=config.max_group_tokens)
 
     def _precision(self) -> torch.autocast:
         policy, _, config, _ = self._held

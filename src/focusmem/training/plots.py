@@ -1,4 +1,4 @@
-"""Plots of a run: each loss over the steps, and the share of blocks that pass the gate."""
+"""Plots of a run: each loss over the steps, the share of blocks that pass the gate, and what the readout does."""
 
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,16 @@ _FLAT = 20
 
 
 def plot_run(folder: Path, *, title: str) -> list[Path]:
-    """Draws `losses.png`, and `gate.png` if a gate took part, from the run's metrics."""
+    """Draws `losses.png`; `gate.png` and `readout.png` if these parts were in use."""
     lines = read_metrics(folder / "metrics.jsonl")
     if not lines:
         return []
     drawn = [_losses(lines, folder / "losses.png", title)]
     if any(value is not None for line in lines for value in line["passage"].values()):
         drawn.append(_gate(lines, folder / "gate.png", title))
+    readouts = [line for line in lines if "readout" in line]
+    if readouts:
+        drawn.append(_readout(readouts, folder / "readout.png", title))
     return drawn
 
 
@@ -64,6 +67,24 @@ def _gate(lines: list[dict[str, Any]], path: Path, title: str) -> Path:
     axes.set_ylim(-0.02, 1.02)
     axes.set_ylabel("share let in")
     axes.legend(loc="best")
+    figure.suptitle(title)
+    return write_figure(figure, path)
+
+
+def _readout(lines: list[dict[str, Any]], path: Path, title: str) -> Path:
+    """The queries, and what the action costs with own and with shuffled states."""
+    figure = Figure(figsize=(9.6, 3.4), layout="constrained")
+    panels = (
+        ("root mean square", ("base_query_rms", "base queries"), ("query_change_rms", "change by the readout")),
+        ("nats of an action", ("own_nats", "own states"), ("shuffled_nats", "states of neighbours")),
+    )
+    for place, (words, *curves) in enumerate(panels, start=1):
+        axes = figure.add_subplot(1, 2, place)
+        for (name, label), colour in zip(curves, (_COLOURS["total"], _COLOURS["semantic"]), strict=True):
+            _draw(axes, lines, [line["readout"][name] for line in lines], colour, label)
+        axes.set_ylabel(words)
+        axes.set_ylim(bottom=0)
+        axes.legend(loc="best")
     figure.suptitle(title)
     return write_figure(figure, path)
 

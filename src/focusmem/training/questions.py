@@ -5,11 +5,12 @@ differ only in reading raw evidence or memory tokens.
 """
 
 from pathlib import Path
-from typing import get_origin
+from typing import Literal, get_origin
 
 from focusmem.errors import RecordError
 from focusmem.files import sha256_hex
 from focusmem.schemas import Prompt, Record, Role, Turn, parse_record
+from focusmem.schemas.objects_in_text import objects_in
 from focusmem.schemas.record import JsonObject, Text
 from focusmem.templates import Templates
 
@@ -61,13 +62,40 @@ SUBTYPES: dict[Role, tuple[str, ...]] = {
 }
 
 
-def problem_with(subtype: str, text: str) -> str | None:
-    """Why an answer cannot be a target: not JSON, or not exactly the fields of its subtype. None for a good answer."""
-    try:
-        parse_record(TARGETS[subtype], text, "The answer")
-    except RecordError as error:
-        return str(error)
-    return None
+class Discarded(Record):
+    """Why an answer cannot be a target."""
+
+    reason: Literal["no object", "cut off", "malformed", "wrong fields", "several objects"]
+    message: Text
+
+
+def read_answer(subtype: str, text: str) -> str | Discarded:
+    """The object in a functional answer, as it was written. Like an action, it may stand in prose, in a fenced block or
+    in a list, and be repeated.
+
+    One object must hold exactly the fields of the subtype. Other objects beside it are left out, for example an action
+    that the answer quotes, or a second copy that was cut off. Several different fitting objects are no answer, because
+    nothing says which one is meant.
+    """
+    objects, broken = objects_in(text)
+    fitting, problems = dict[str, str](), list[str]()
+    for found in objects:
+        try:
+            parse_record(TARGETS[subtype], found.text, "The answer")
+        except RecordError as error:
+            problems.append(str(error))
+        else:
+            fitting.setdefault(found.canonical, found.text)
+    if len(fitting) == 1:
+        [answer] = fitting.values()
+        return answer
+    if fitting:
+        return Discarded(reason="several objects", message=f"The answer holds {len(fitting)} different objects.")
+    if broken is not None:
+        return Discarded(reason=broken.reason, message=broken.message)
+    if problems:
+        return Discarded(reason="wrong fields", message=problems[0])
+    return Discarded(reason="no object", message="The answer contains no JSON object.")
 
 
 def schema_text(kind: type[Record]) -> str:

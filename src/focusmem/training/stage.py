@@ -50,6 +50,11 @@ class Stage(Protocol):
         ...
 
     @property
+    def is_dynamic(self) -> bool:
+        """Whether blocks are read for the current state; then the readout's activity is reported."""
+        ...
+
+    @property
     def needs(self) -> Needs: ...
 
     @property
@@ -67,13 +72,13 @@ class Stage(Protocol):
         ...
 
     def fresh_norms(self, policy: MemoryPolicy) -> list[LayerNorm]:
-        """Norms of parts that have learnt nothing yet; the first batch calibrates them before the first step."""
+        """Norms of parts that have learnt nothing yet; the first batch that has items calibrates them."""
         ...
 
     def norm_inputs(
         self, policy: MemoryPolicy, share: Prepared, rows: EmbeddedShare, *, max_tokens: int
     ) -> list[Tensor]:
-        """The inputs of each of these norms, for a share of that batch."""
+        """The inputs of each of these norms, for a share of that batch; empty inputs if it has no items."""
         ...
 
     def losses(

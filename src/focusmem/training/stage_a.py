@@ -62,6 +62,7 @@ class StageA:
     """Of the weights it began with; None if it began afresh."""
     name = "stage_a"
     trained_parts = ("encoder", "compressor")
+    is_dynamic = False
 
     @property
     def weights(self) -> Mapping[str, float]:

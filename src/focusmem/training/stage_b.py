@@ -85,6 +85,10 @@ class StageB:
         return ("encoder", "compressor", *(part for part, takes_part in optional.items() if takes_part))
 
     @property
+    def is_dynamic(self) -> bool:
+        return self.config.is_dynamic
+
+    @property
     def weights(self) -> Mapping[str, float]:
         of_labels = {"gate": self.config.gate_weight, "order": self.config.order_weight} if self.config.is_gated else {}
         return {"action": 1.0} | {name: weight for name, weight in of_labels.items() if weight}

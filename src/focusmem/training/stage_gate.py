@@ -55,6 +55,10 @@ class GateStage:
     summed = frozenset[str]()
 
     @property
+    def is_dynamic(self) -> bool:
+        return self.config.is_dynamic
+
+    @property
     def weights(self) -> Mapping[str, float]:
         return {"gate": 1.0}
 

@@ -21,7 +21,7 @@ from focusmem.settings import checked_dataclass
 from focusmem.training.batch import TrainingBatch, TrainingData, TrainingItem
 from focusmem.training.lessons import Description, LessonStore
 from focusmem.training.pathway import Look, brought_along
-from focusmem.training.questions import DESCRIBE, SUBTYPES, Questions, problem_with
+from focusmem.training.questions import DESCRIBE, SUBTYPES, Discarded, Questions, read_answer
 
 _NUM_WRITERS = 8
 
@@ -31,7 +31,7 @@ class TeacherConfig:
     prompts: Path | None = None
     """A folder with other wordings of the questions."""
     max_new_tokens: PositiveInt = 384
-    """Longer descriptions are cut. A target that is cut is not JSON and is discarded."""
+    """Longer descriptions are cut. A target that is cut before its object is whole is discarded."""
     max_batch_tokens: PositiveInt = 65_536
     """Questions are read together, each behind its item, up to this many tokens, padding included; they are collected
     until there are as many."""
@@ -46,6 +46,8 @@ class TeacherCounts:
     """Functional answers of all these items that can be learnt from."""
     discarded: Counter[str] = field(default_factory=Counter)
     """The others, by subtype."""
+    reasons: Counter[str] = field(default_factory=Counter)
+    """The same, by reason."""
 
 
 def lesson_store(folder: Path, backbone: Backbone, config: TeacherConfig | None = None) -> LessonStore:
@@ -151,15 +153,15 @@ class Teacher:
                 counts.num_made += 1
                 _count(counts, one.item, discarded)
 
-    def _store(self, one: "_Answers") -> dict[str, str]:
+    def _store(self, one: "_Answers") -> dict[str, Discarded]:
         """Writes a lesson; returns what was wrong with the answers that are left out of it."""
         texts = {name: self.backbone.text_of(ids).strip() for name, ids in one.said.items()}
         text = texts.pop(DESCRIBE).replace("\0", "")  # for people; what is learnt from are the ids
         assert one.states_MD is not None, "a description comes with its states"
         description = Description(self.store.questions.ask(DESCRIBE), text, one.said[DESCRIBE], one.states_MD)
-        problems = {name: problem_with(name, text) for name, text in texts.items()}
-        discarded = {name: problem for name, problem in problems.items() if problem is not None}
-        targets = {name: text for name, text in texts.items() if name not in discarded}
+        answers = {name: read_answer(name, text) for name, text in texts.items()}
+        discarded = {name: answer for name, answer in answers.items() if isinstance(answer, Discarded)}
+        targets = {name: answer for name, answer in answers.items() if isinstance(answer, str)}
         self.store.write(one.item.digest, description, targets=targets, discarded=discarded)
         return discarded
 
@@ -199,6 +201,7 @@ class _Answers:
             self.states_MD = states_MD.cpu()
 
 
-def _count(counts: TeacherCounts, item: TrainingItem, discarded: Mapping[str, str]) -> None:
+def _count(counts: TeacherCounts, item: TrainingItem, discarded: Mapping[str, Discarded]) -> None:
     counts.num_targets += len(SUBTYPES[item.role]) - len(discarded)
     counts.discarded.update(discarded.keys())
+    counts.reasons.update(one.reason for one in discarded.values())

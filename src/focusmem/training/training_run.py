@@ -29,6 +29,7 @@ from focusmem.training.pathway import Look
 from focusmem.training.plots import plot_run
 from focusmem.training.prepared import Prepared, Preparer
 from focusmem.training.processes import Team
+from focusmem.training.readout_activity import ReadoutActivity
 from focusmem.training.run_states import RunStates, clear_leftovers
 from focusmem.training.schedule import learning_rate_at
 from focusmem.training.stage import CONTENT_LOSSES, LOSS_NAMES, Passage, Stage, divisors_of
@@ -38,7 +39,9 @@ FREE_FIELDS = frozenset({"num_workers", "save_every_steps", "log_every_steps", "
 
 
 class TrainingRun:
-    """Its state is the weights, the optimizer and `step`; that is what a save holds."""
+    """Its state is the weights, the optimizer, `step`, and whether norms still wait for their calibration; that is what
+    a save holds.
+    """
 
     def __init__(
         self,
@@ -61,6 +64,7 @@ class TrainingRun:
         self.metrics, self.states = Metrics(folder / "metrics.jsonl"), RunStates(folder / "states")
         self.memory, self.unfinished = folder / "memory", folder / "unfinished"
         self._taught: set[str] = set()
+        self._awaits_calibration = bool(stage.fresh_norms(policy))
 
     @property
     def is_over(self) -> bool:
@@ -80,7 +84,7 @@ class TrainingRun:
             for name, tensor in own.items():
                 tensor.copy_(tensors["weights"][name])
             self.optimizer.load_state_dict(tensors["optimizer"])
-            self.step = stored.step
+            self.step, self._awaits_calibration = stored.step, stored.card["awaits_calibration"]
         if self.config.recomputes_blocks:
             for backbone in {self.policy.backbone, self.policy.encoder.backbone}:
                 backbone.checkpoint_gradients()
@@ -112,7 +116,7 @@ class TrainingRun:
 
     def learn(self, shares: Sequence[Prepared], waited_s: float, *, is_late: bool) -> StepReport:
         """Move the weights once. A non-finite loss or gradient stops the run before the optimizer steps."""
-        if self.step == 0:
+        if self._awaits_calibration:
             self._calibrate(shares)
         counts = self._counts(shares)
         self._check_taught(counts)
@@ -130,23 +134,38 @@ class TrainingRun:
             if self._weight(name) and counts[name]
         }
         self._check_finite(losses, gradient_norm)
+        readout = self._readout(shares)
         torch.nn.utils.clip_grads_with_norm_(self.objective.parameters(), self.config.max_gradient_norm, norm)
         rate = self._move()
         losses["total"] = sum(self._weight(name) * value for name, value in losses.items())
         *kept, num_tokens, num_late = map(round, numbers[len(LOSS_NAMES) :])
         self.is_late = num_late > 0
-        return StepReport(self.step, losses, gradient_norm, rate, Passage(*kept), num_tokens, waited_s)
+        return StepReport(self.step, losses, gradient_norm, rate, Passage(*kept), num_tokens, waited_s, readout)
 
     def _calibrate(self, shares: Sequence[Prepared]) -> None:
-        """Calibrates the norms of parts that begin to learn with the first batch, alike in all processes."""
-        norms = self.stage.fresh_norms(self.policy)
-        if not norms:
-            return
-        sums = []
+        """Calibrates the norms of parts that begin to learn, alike in all processes, with the first batch that has
+        items in any of them. Until then these parts get no gradient.
+        """
+        norms, sums = self.stage.fresh_norms(self.policy), []
         for number, share in enumerate(shares):
             self._generator(number)  # for dropout
             sums.append(self.objective.norm_moments(share))
-        calibrate(norms, self.team.total(torch.stack(sums).sum(dim=0)))
+        moments = self.team.total(torch.stack(sums).sum(dim=0))
+        calibrate(norms, moments)
+        self._awaits_calibration = not moments[0]
+
+    @property
+    def _is_reported(self) -> bool:
+        """Whether a line is due after the step that is being made."""
+        step = self.step + 1
+        return step % self.config.log_every_steps == 0 or step == self.num_steps
+
+    def _readout(self, shares: Sequence[Prepared]) -> ReadoutActivity | None:
+        """What the readout does in this batch, with the weights before the step; measured where a line is due."""
+        if not self.stage.is_dynamic or not self._is_reported:
+            return None
+        sums = torch.stack([self.objective.readout_sums(share) for share in shares]).sum(dim=0)
+        return ReadoutActivity.of(self.team.total(sums))
 
     def _counts(self, shares: Sequence[Prepared]) -> dict[str, float]:
         """The number of tokens or blocks that each loss is a sum over, in all processes together."""
@@ -160,9 +179,9 @@ class TrainingRun:
         """Stops the run by the first report if a content loss never had anything to learn from: it would be left out
         silently. A single batch may have nothing."""
         self._taught |= {name for name, num in counts.items() if num}
-        step = self.step + 1
-        if step % self.config.log_every_steps and step != self.num_steps:
+        if not self._is_reported:
             return
+        step = self.step + 1
         missing = [name for name in CONTENT_LOSSES if self._weight(name) and name not in self._taught]
         if missing:
             raise RecordError(
@@ -249,6 +268,7 @@ class TrainingRun:
             "config": self.settings(),
             "policy_backbone": asdict(self.policy.backbone.identity()),
             "encoder_backbone": asdict(self.policy.encoder.backbone.identity()),
+            "awaits_calibration": self._awaits_calibration,
         }
         tensors = {"weights": self.policy.trained_state(), "optimizer": self.optimizer.state_dict()}
         if self.states.save(self.step, tensors, card):

@@ -34,7 +34,7 @@ from focusmem.settings import resolved
 from focusmem.training.batch import TrainingBatch
 from focusmem.training.config import LoopConfig
 from focusmem.training.metrics import read_metrics
-from focusmem.training.questions import DESCRIBE, SUBTYPES, Questions, problem_with
+from focusmem.training.questions import DESCRIBE, SUBTYPES, Questions, read_answer
 from focusmem.training.stage import LOSS_NAMES
 from focusmem.training.trajectory_batches import BatchingConfig
 
@@ -157,7 +157,7 @@ def test_the_world_answers_for_the_teacher(world, policy, bank):
         assert policy.text_of(description.ids) == description.text
         assert description.question == Questions(LAB_QUESTIONS).ask(DESCRIBE)
         for name, pair in zip(SUBTYPES[item.role], item.lesson.functional, strict=True):
-            assert problem_with(name, pair.target) is None
+            assert read_answer(name, pair.target) == pair.target
 
 
 def test_a_growing_chunk_is_taught_at_every_size(world, policy, bank):

@@ -1,0 +1,59 @@
+"""JSON objects in a model's reply: alone, in prose, in fenced blocks, in lists, and repeated."""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from focusmem.schemas.record import STRICT_DECODER, storable
+
+# An object begins with a key and a colon: `{x}`, `{}` and `{"x"}` in running text are not JSON objects.
+_OBJECT_START: Final = re.compile(r'\{\s*"(?:[^"\\]|\\.)*+"\s*:', re.DOTALL)
+
+
+@dataclass(frozen=True)
+class FoundObject:
+    text: str
+    """As it was written."""
+    canonical: str
+    """Equal for equal objects."""
+
+
+@dataclass(frozen=True)
+class BrokenObject:
+    """Where reading stopped, because an object could not be read."""
+
+    reason: Literal["cut off", "malformed"]
+    message: str
+
+
+def objects_in(text: str) -> tuple[list[FoundObject], BrokenObject | None]:
+    """All outermost JSON objects up to the first that cannot be read, and what is wrong with that one."""
+    objects = list[FoundObject]()
+    start = _OBJECT_START.search(text)
+    while start:
+        try:
+            value, end = STRICT_DECODER.raw_decode(text, start.start())
+            canonical = storable(json.dumps(value, ensure_ascii=False, sort_keys=True))
+        except json.JSONDecodeError as error:
+            return objects, _broken(error)
+        except RecursionError:
+            return objects, BrokenObject("malformed", "The JSON object is nested too deeply.")
+        except ValueError as error:
+            return objects, BrokenObject("malformed", f"The JSON object {error}.")
+        objects.append(FoundObject(text[start.start() : end], canonical))
+        start = _OBJECT_START.search(text, end)
+    return objects, None
+
+
+def shortened(value: object) -> str:
+    """A value as JSON, short enough for a message."""
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def _broken(error: json.JSONDecodeError) -> BrokenObject:
+    if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string"):
+        return BrokenObject("cut off", "The JSON object is not closed; the reply seems to be cut off.")
+    near = shortened(error.doc[error.pos : error.pos + 20])
+    return BrokenObject("malformed", f"The JSON object is malformed: {error.msg} near {near}.")
