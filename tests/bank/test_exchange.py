@@ -273,8 +273,16 @@ def test_a_spoilt_export_is_refused(export, tmp_path, spoil):
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("place", ["", "/trajectory-3", "/trajectory-3/screenshots", "/trajectory-3/trajectory.json"])
-@pytest.mark.parametrize("is_same_embedder", [True, False])
+@pytest.mark.parametrize(
+    ("place", "is_same_embedder"),
+    [
+        ("", True),
+        ("/trajectory-3", True),
+        ("/trajectory-3", False),
+        ("/trajectory-3/screenshots", True),
+        ("/trajectory-3/trajectory.json", True),
+    ],
+)
 def test_links_in_an_export_are_not_followed(export, tmp_path, embedder, place, is_same_embedder):
     """Also those whose targets lie in the export: whoever copies a link copies what it points to at another time."""
     replaced_by(link, f"trajectories{place}")(export)
