@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from focusmem.errors import StorageError
-from focusmem.files import FolderLock, is_safe_name, read_plain_file, sha256_hex, whole_folder, write_whole
+from focusmem.files import (
+    FolderLock,
+    clear_unfinished,
+    is_safe_name,
+    read_plain_file,
+    sha256_hex,
+    whole_folder,
+    write_whole,
+)
 
 
 def test_a_known_digest():
@@ -94,6 +102,36 @@ def test_a_folder_whose_making_fails_never_appears(tmp_path):
     with pytest.raises(ZeroDivisionError):
         interrupted()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_unfinished_folders_of_dead_processes_are_cleared_and_those_of_living_ones_stay(tmp_path):
+    code = """
+import os, sys
+from pathlib import Path
+from focusmem.files import whole_folder
+with whole_folder(Path(sys.argv[1])) as partial:
+    (partial / "half").write_text("half")
+    print(flush=True)
+    sys.stdin.read()
+"""
+    begun = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path / name)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for name in ("dead", "alive")
+    ]
+    for process in begun:
+        process.stdout.readline()
+    dead, alive = begun
+    dead.kill()
+    dead.communicate()
+    (tmp_path / ".mine.partial").mkdir()
+    (tmp_path / ".other.0123456789ab.partial").write_text("a file that is being written")
+    clear_unfinished(tmp_path)
+    names = sorted(path.name.split(".")[1] for path in tmp_path.iterdir())
+    alive.communicate("")
+    assert names == ["alive", "mine", "other"]
+    assert (tmp_path / "alive" / "half").read_text() == "half"
 
 
 def test_an_existing_folder_is_replaced_only_on_demand(tmp_path):

@@ -37,7 +37,8 @@ def test_every_flipped_bit_of_a_vector_is_seen_and_no_other_vector_is_blamed(bit
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 0.0, 1.01])
 def test_a_vector_that_is_not_of_length_one_is_damaged_whatever_its_checksum_says(value):
-    changed = VECTORS * np.array([[1], [value], [1]], dtype=np.float32)
+    changed = VECTORS.copy()
+    changed[1, 1] = value
     assert damaged_vectors(changed, vector_checks(changed)).tolist() == [False, True, False]
     assert are_unit(VECTORS).all()
 

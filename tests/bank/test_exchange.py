@@ -1,11 +1,15 @@
 import json
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from banks import WordEmbedder, ids_of, make_many, make_stored
+from damage import change_record, change_row
 from focusmem.bank import Bank
+from focusmem.bank.checking import check_bank
 from focusmem.bank.exchange import add_folders, export_bank, import_bank
 from focusmem.bank.opening import open_bank
 from focusmem.errors import RecordError, StorageError
@@ -18,17 +22,24 @@ def embedder():
     return WordEmbedder()
 
 
-@pytest.fixture
-def bank(tmp_path, embedder):
-    bank = Bank.create(tmp_path / "bank", embedder)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A bank and its export, made once; each test gets a copy."""
+    folder, embedder = tmp_path_factory.mktemp("made"), WordEmbedder()
+    bank = Bank.create(folder / "bank", embedder)
     bank.add(make_many(20, num_steps=1), embedder)
-    return bank
+    export_bank(bank, folder / "export")
+    return folder
 
 
 @pytest.fixture
-def export(bank, tmp_path):
-    export_bank(bank, tmp_path / "export")
-    return tmp_path / "export"
+def bank(made, tmp_path):
+    return Bank.open(shutil.copytree(made / "bank", tmp_path / "bank"))
+
+
+@pytest.fixture
+def export(made, tmp_path):
+    return shutil.copytree(made / "export", tmp_path / "export")
 
 
 def hits(path, embedder, text="How much is the thingea?"):
@@ -198,9 +209,61 @@ def spoil_catalogue(export):
     (export / "catalogue.txt").write_bytes(b"\xff\xfe")
 
 
-@pytest.mark.parametrize(
-    "spoil", [spoil_ids, repeat_an_id, spoil_vectors, spoil_shape, pickled_vectors, newer_version, spoil_catalogue]
-)
+def another_catalogue(export):
+    (export / "catalogue.txt").write_text("thingaa\n")
+
+
+def change_a_text(export):
+    text = (export / "entries.jsonl").read_text()
+    (export / "entries.jsonl").write_text(text.replace("How much", "How mush", 1))
+
+
+def append_bytes(export):
+    (export / "vectors.npy").write_bytes((export / "vectors.npy").read_bytes() + b"\0" * 4)
+
+
+def deep_header(export):
+    header = b"(" * 9_000
+    (export / "vectors.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+
+
+def replaced_by(make, name):
+    def spoil(export):
+        (export / name).rename(export.parent / "outside")
+        make(export / name, export.parent / "outside")
+
+    return spoil
+
+
+def pipe(path, _):
+    os.mkfifo(path)
+
+
+def folder(path, _):
+    path.mkdir()
+
+
+def link(path, outside):
+    path.symlink_to(outside)
+
+
+SPOILT = {
+    **{
+        spoil.__name__: spoil
+        for spoil in (
+            *(spoil_ids, repeat_an_id, spoil_vectors, spoil_shape, pickled_vectors, newer_version, spoil_catalogue),
+            *(another_catalogue, change_a_text, append_bytes, deep_header),
+        )
+    },
+    **{
+        f"{make.__name__} for {name}": replaced_by(make, name)
+        for make in (pipe, folder, link)
+        for name in ("vectors.npy", "entries.jsonl", "export.json")
+    },
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
 def test_a_spoilt_export_is_refused(export, tmp_path, spoil):
     spoil(export)
     with pytest.raises((RecordError, StorageError)):
@@ -208,6 +271,63 @@ def test_a_spoilt_export_is_refused(export, tmp_path, spoil):
     with pytest.raises((RecordError, StorageError)):
         open_bank(export)
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "is_same_embedder"),
+    [
+        ("", True),
+        ("/trajectory-3", True),
+        ("/trajectory-3", False),
+        ("/trajectory-3/screenshots", True),
+        ("/trajectory-3/trajectory.json", True),
+    ],
+)
+def test_links_in_an_export_are_not_followed(export, tmp_path, embedder, place, is_same_embedder):
+    """Also those whose targets lie in the export: whoever copies a link copies what it points to at another time."""
+    replaced_by(link, f"trajectories{place}")(export)
+    other = embedder if is_same_embedder else WordEmbedder("words-2", width=30)
+    report = import_bank(tmp_path / "new", export, other)
+    names = {Path(failure.name).name for failure in report.failures}
+    assert names == ({"trajectory-3"} if place else set(ids_of(make_many(20))))
+    assert "symbolic link" in report.failures[0].reason
+    with pytest.raises(StorageError, match=r"trajectory-3.*symbolic link"):
+        dict(open_bank(export).load("trajectory-3").screenshots)
+
+
+@pytest.mark.parametrize("name", ["trajectory.json", "screenshots"])
+def test_a_pipe_in_an_export_is_not_waited_for(export, tmp_path, name):
+    place = export / "trajectories" / "trajectory-3" / name
+    place = next(place.iterdir()) if place.is_dir() else place
+    place.unlink()
+    os.mkfifo(place)
+    assert len(import_bank(tmp_path / "new", export).added) == 19
+
+
+def test_a_damaged_record_in_an_export_is_not_imported(export, tmp_path):
+    change_record(export / "trajectories" / "trajectory-3")
+    report = import_bank(tmp_path / "new", export)
+    assert (len(report.added), [Path(one.name).name for one in report.failures]) == (19, ["trajectory-3"])
+
+
+def test_what_is_damaged_is_left_out_of_an_export_and_named(bank, tmp_path):
+    change_record(bank.folder.trajectory("trajectory-3"))
+    change_row(bank, "trajectory-4", "vector")
+    change_row(bank, "trajectory-5", "instruction")
+    report = export_bank(bank, tmp_path / "out")
+    reasons = {failure.name: failure.reason for failure in report.failures}
+    assert (report.num_trajectories, sorted(reasons)) == (17, ["trajectory-3", "trajectory-4", "trajectory-5"])
+    assert "focusmem bank add" in reasons["trajectory-3"]
+    assert "focusmem bank reembed" in reasons["trajectory-4"]
+    assert check_bank(open_bank(tmp_path / "out")).failures == ()
+
+
+def test_what_a_killed_export_left_is_cleared_by_the_next(bank, tmp_path):
+    left = tmp_path / ".out.0123456789ab.partial" / "trajectories"
+    left.mkdir(parents=True)
+    (left / "half").write_text("half")
+    export_bank(bank, tmp_path / "other")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bank", "other"]
 
 
 def test_what_comes_later_can_be_added_to_what_was_imported(export, tmp_path, embedder):

@@ -154,6 +154,19 @@ def test_it_mends_a_table_that_makes_the_vector_store_panic(path):
     check_all_are_found(path, OLD, 20)
 
 
+def test_it_mends_a_table_of_which_an_older_version_is_damaged(path):
+    """Nothing can be deleted from such a table, because its older versions cannot be dropped."""
+    bank = Bank.open(path)
+    bank.add([make_stored(20, num_steps=1)], OLD)
+    oldest = max((path / "vectors").rglob("*.manifest"))
+    oldest.write_bytes(oldest.read_bytes()[:50])
+    with pytest.raises(StorageError, match=r"focusmem bank reembed.*The deletion is noted"):
+        bank.delete(["trajectory-20"])
+    assert reembed(path, OLD).num_embedded == 0
+    check_all_are_found(path, OLD, 20)
+    assert Bank.open(path).delete(["trajectory-1"]).deleted == ("trajectory-1",)
+
+
 def test_it_makes_only_damaged_vectors_again(path):
     change_row(Bank.open(path), "trajectory-3", "vector")
     change_row(Bank.open(path), "trajectory-4", "instruction")

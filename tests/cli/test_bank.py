@@ -5,6 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from banks import make_many, make_run, make_stored
+from damage import change_record
 from factories import make_screenshot
 from focusmem.bank import Bank
 from focusmem.cli.main import app
@@ -74,6 +75,18 @@ def test_of_runs_the_won_episodes_are_added(tmp_path):
     assert [hit["trajectory_id"] for hit in won["hits"]] == ["0.1.one", "0.1.two"]
     assert won["removed"]["num_candidates"] == 2
     assert "outcomes names 'won'" in refused(*asked, "--outcome", "won")
+
+
+def test_check_lists_what_is_damaged(bank):
+    assert answer("check", bank) == {"num_trajectories": 5, "path": str(bank), "num_failed": 0, "failures": []}
+    change_record(bank / "trajectories" / "trajectory-1")
+    text = focusmem("check", bank, exit_code=1).output
+    assert "damaged trajectory-1: " in text
+    assert f"focusmem bank delete {bank} trajectory-1" in text
+
+
+def test_the_bank_that_ships_is_sound():
+    assert answer("check", "lab")["num_failed"] == 0
 
 
 def test_list_and_stats(bank):

@@ -8,6 +8,7 @@
 """
 
 import contextlib
+import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ from focusmem.schemas import StoredTrajectory
 from focusmem.schemas.record import MAX_DOCUMENT_BYTES, Digest, NonEmptyText, Record, dump_record, parse_record
 
 _ENTRIES, _VECTORS = "entries.jsonl", "vectors.npy"
+_LENGTH_BYTES = slice(8, 10)
+"""Where a NumPy file says how long its header is."""
 _MAX_ENTRIES_BYTES = 2**32
 _AGAIN = "Export the bank again, or copy the export again from where it came."
 
@@ -124,9 +127,8 @@ class ExportFolder:
     def _vectors(self, num: int, width: int) -> Vectors:
         path = self.path / _VECTORS
         with open_plain_file(path) as file:
-            is_right = _header(file) == ((num, width), False, np.dtype("<f4"))
-            start, end = file.tell(), file.seek(0, 2)
-            if not is_right or end - start != 4 * num * width:
+            start, end = _start_of_numbers(file, num, width), file.seek(0, 2)
+            if start is None or end - start != 4 * num * width:
                 raise RecordError(f"{path} does not hold {num} rows of {width} float32 numbers, and nothing else.")
             if not num:
                 return np.empty((0, width), dtype=np.float32)
@@ -139,10 +141,9 @@ class ExportFolder:
         self, identity: str, width: int, contents: Mapping[str, str], blocks: Iterable[Block], catalogue: Sequence[str]
     ) -> None:
         """Writes everything except the trajectories. `contents` holds the digest of each of these, by id."""
-        header = {"descr": "<f4", "fortran_order": False, "shape": (len(contents), width)}
         lines: list[str] = []
         with (self.path / _VECTORS).open("xb") as file:
-            np.lib.format.write_array_header_1_0(file, header)
+            np.lib.format.write_array_header_1_0(file, _header(len(contents), width))
             for entries, vectors_ND in blocks:
                 file.write(vectors_ND.astype("<f4").tobytes())
                 lines += [
@@ -175,12 +176,22 @@ def _digest_of(catalogue: Sequence[str]) -> str:
     return sha256_hex("\n".join(catalogue).encode())
 
 
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]] | None:
-    """Shape, order and type that a NumPy file declares; None if it is of another version or cannot be read."""
-    try:
-        if np.lib.format.read_magic(file) != (1, 0):
-            return None
-        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
-    except (ValueError, TypeError, RecursionError, MemoryError):  # NumPy evaluates the header as Python
-        return None
-    return shape, is_fortran, dtype
+def _start_of_numbers(file: IO[bytes], num: int, width: int) -> int | None:
+    """Where the numbers begin in a NumPy file of this shape; None if it is of another. The header is compared and not
+    parsed, because NumPy evaluates it as Python.
+    """
+    expected = io.BytesIO()
+    np.lib.format.write_array_header_1_0(expected, _header(num, width))
+    file.seek(_LENGTH_BYTES.start)
+    length = int.from_bytes(file.read(2), "little")
+    file.seek(0)
+    found = file.read(_LENGTH_BYTES.stop + length)
+    is_alike = all(
+        found[part].strip() == expected.getvalue()[part].strip()  # versions of NumPy pad it differently
+        for part in (slice(_LENGTH_BYTES.start), slice(_LENGTH_BYTES.stop, None))
+    )
+    return len(found) if is_alike else None
+
+
+def _header(num: int, width: int) -> dict[str, object]:
+    return {"descr": "<f4", "fortran_order": False, "shape": (num, width)}

@@ -13,13 +13,14 @@ from focusmem.bank.embedding import embed_each, in_batches, load_each
 from focusmem.bank.reports import Failure, Reembedded
 from focusmem.bank.store import TABLE_PREFIX, Bank, table_name
 from focusmem.bank.vectors import VectorsError, VectorTable, drop_table, table_names
+from focusmem.errors import StorageError
 from focusmem.files import is_safe_name
 from focusmem.progress import Progress
 from focusmem.schemas import StoredTrajectory
 
 _log = logging.getLogger(__name__)
 
-_FRESH = "-fresh"
+_FRESH, _COPY = "-fresh", "-copy"
 
 
 def reembed(
@@ -62,7 +63,23 @@ def _table_to_fill(bank: Bank, embedder: Embedder, *, is_fresh: bool) -> VectorT
             )
         if name in there and (is_fresh or not is_readable):
             drop_table(bank.place, name, label)
+        elif name in there:
+            _renew_if_damaged(bank, name)
         return VectorTable.create(bank.place, name, label, embedder.width)
+
+
+def _renew_if_damaged(bank: Bank, name: str) -> None:
+    """Older versions of a table may be damaged while its newest one is sound. Its rows then move to a new table."""
+    label = str(bank.folder.path)
+    table = VectorTable.open(bank.place, name, label)
+    try:
+        table.forget_versions()
+    except StorageError:
+        copy = VectorTable.create(bank.place, name + _COPY, label, table.width)
+        copy.replace_rows(table)
+        drop_table(bank.place, name, label)
+        VectorTable.create(bank.place, name, label, table.width).replace_rows(copy)
+        drop_table(bank.place, copy.name, label)
 
 
 def _is_readable(bank: Bank, name: str) -> bool:

@@ -205,8 +205,19 @@ class VectorTable:
 
     def _overwrite(self, source: Any) -> None:
         self._table.add(source.search().to_batches(), mode="overwrite")
+        self._forget_versions()
+
+    def _forget_versions(self) -> None:
         # Not zero, because LanceDB warns that readers of an older version would fail. Ours try again.
         self._table.optimize(cleanup_older_than=timedelta(milliseconds=1), delete_unverified=True)
+
+    def forget_versions(self) -> None:
+        """Drop the files of older versions. Raises StorageError if one of these is damaged, so that nothing can be
+        removed from the table any more.
+        """
+        with self._writing():
+            self._table.checkout_latest()
+            self._forget_versions()
 
     def tidy(self) -> None:
         """Join the small files that additions leave, if there are many."""
@@ -359,12 +370,14 @@ def _reading(label: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _writing(label: str) -> Iterator[None]:
-    with _failing_as(StorageError, f"Could not write the vectors of the bank {label}", UNTOUCHED):
+    mending = f"If this is damage, mend it with: focusmem bank reembed {label} --embedder FOLDER"
+    with _failing_as(StorageError, f"Could not write the vectors of the bank {label}", UNTOUCHED, mending):
         yield
 
 
 @contextlib.contextmanager
-def _failing_as(kind: type[StorageError], what: str, remedy: str) -> Iterator[None]:
+def _failing_as(kind: type[StorageError], what: str, remedy: str, mending: str = "") -> Iterator[None]:
+    """`mending` is added to the message unless the operating system refused something, as on a full disk."""
     try:
         yield
     except BaseException as error:
@@ -372,6 +385,8 @@ def _failing_as(kind: type[StorageError], what: str, remedy: str) -> Iterator[No
         if not is_panic and not isinstance(error, _LANCE_ERRORS):
             raise
         reason = "LanceDB cannot read its own files" if is_panic else _reason(error)
+        is_of_system = isinstance(error, OSError) or "LanceError(IO)" in str(error)
+        remedy = f"{mending}. {remedy}" if mending and not is_of_system else remedy
         raise kind(f"{what}: {reason}. {remedy}") from error
 
 
