@@ -1,5 +1,5 @@
 # `make demo` or `make test` is all a fresh clone needs: each builds the virtual environment and installs the packages.
-.PHONY: help setup demo test test-busy test-slow test-gpu check format bench clean
+.PHONY: help setup demo test test-busy test-slow test-hostile test-gpu check format bench clean
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -29,6 +29,9 @@ test-busy: $(READY) ## the same tests while other processes keep every processor
 
 test-slow: $(READY) ## all tests that need no GPU; one fetches a tokenizer with npm, where there is npm
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not gpu and not network"
+
+test-hostile: $(READY) ## only hostile pages and files, the slow ones too
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "hostile and not gpu and not network"
 
 test-gpu:       ## the tests that need a GPU, with the machine's own python
 	PYTHONPATH=src $(PYTHON) -m pytest -m gpu -W default --ignore=tests/browser --ignore=tests/evaluation/test_faults.py

@@ -72,8 +72,8 @@ def descendants(ancestor: int = os.getpid()) -> set[int]:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether nothing runs under this number; a moment is allowed for it to end."""
-    for _ in range(100):
+    """Whether nothing runs under this number; a minute is allowed for it to end."""
+    for _ in range(1200):
         with suppress(ProcessLookupError):
             os.kill(pid, 0)
             time.sleep(0.05)

@@ -1,6 +1,7 @@
 """A web server of awkward pages, each with one thing that must not trip the browser."""
 
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
@@ -53,6 +54,7 @@ PAGES = {
         document.querySelectorAll = () => [{ getClientRects: () => [{}], checkVisibility: () => true }];</script>""",
     "/list": """<title>List</title><body style="margin: 0; height: 3000px">
         <div id="inner" style="height: 300px; margin: 50px 0; overflow: auto"><p style="height: 700px">x</p></div>""",
+    "/files": "<title>Files</title><a href='/nothing'>/nothing</a> <a href='/file'>/file</a>",
     "/slow-picture": "<title>Slow picture</title><img src='/never' alt='x'><a href='/second'>Second page</a>",
 }
 
@@ -87,22 +89,22 @@ class Site:
             case "/never":
                 self.closing.wait(60)
             case "/redirect":
-                _send(request, 302, {"Location": unquote(split.query)}, "")
+                send(request, 302, {"Location": unquote(split.query)}, "")
             case "/refused":
-                _send(request, 403, {"Content-Type": "text/html"}, "<title>Forbidden</title>")
+                send(request, 403, {"Content-Type": "text/html"}, "<title>Forbidden</title>")
             case "/too-many":
-                _send(request, 429, {"Content-Type": "text/html"}, "<title>Slow down</title>")
+                send(request, 429, {"Content-Type": "text/html"}, "<title>Slow down</title>")
             case "/puzzle":
                 headers = {"Content-Type": "text/html", "cf-mitigated": "challenge"}
-                _send(request, 403, headers, "<title>Are you a person?</title>")
+                send(request, 403, headers, "<title>Are you a person?</title>")
             case "/nothing":
-                _send(request, 204, {}, "")
+                send(request, 204, {}, "")
             case "/file":
-                _send(request, 200, {"Content-Type": "application/zip"}, "PK")
+                send(request, 200, {"Content-Type": "application/zip"}, "PK")
             case path if path in self.pages:
-                _send(request, 200, {"Content-Type": "text/html"}, self.pages[path])
+                send(request, 200, {"Content-Type": "text/html"}, self.pages[path])
             case _:
-                _send(request, 404, {"Content-Type": "text/html"}, "<title>Not found</title>")
+                send(request, 404, {"Content-Type": "text/html"}, "<title>Not found</title>")
 
     def __enter__(self) -> "Site":
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
@@ -114,9 +116,10 @@ class Site:
         self._server.server_close()
 
 
-def _send(request: BaseHTTPRequestHandler, status: int, headers: dict[str, str], body: str) -> None:
+def send(request: BaseHTTPRequestHandler, status: int, headers: dict[str, str], body: str) -> None:
     request.send_response(status)
     for name, value in {**headers, "Content-Length": str(len(body.encode()))}.items():
         request.send_header(name, value)
     request.end_headers()
-    request.wfile.write(body.encode())
+    with suppress(OSError):  # the visitor has left
+        request.wfile.write(body.encode())

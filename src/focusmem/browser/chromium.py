@@ -5,6 +5,7 @@ time limit.
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Self
 
 from focusmem.browser.addresses import check_address, check_allowed, full_address
@@ -42,7 +43,8 @@ class ChromiumBrowser:
         self._tab: Tab | None = None
         self._limit: asyncio.Timeout | None = None
         """The time limit of the running call."""
-        self._is_crashed = False
+        self._ending: str | None = None
+        """How the page ended, if it did."""
 
     @classmethod
     async def launch(
@@ -70,18 +72,20 @@ class ChromiumBrowser:
         self._process = await self._pool.process(self._allowed)
         self._process.num_users += 1
         self._clock.begin_episode()
-        self._is_crashed = False
+        self._ending = None
         async with self._limited("Opening the start page"):
             self._context = await self._process.new_context(self._limits.width, self._limits.height)
-            tab = await Tab.open(self._context, self._allowed, self._limits.load_s, self._on_crash)
+            on_end = partial(self._on_end, self._context)
+            tab = await Tab.open(self._context, self._allowed, self._limits.load_s, on_end)
             await tab.goto(url)
             await tab.settle(self._limits.settle_s)
         if tab.refusal is not None:
             await self._leave()
             raise BlockedError(f"The start page {url[:200]} was refused: {tab.refusal}.")
-        if tab.problem is not None:
+        if not tab.has_page:
             await self._leave()
-            raise WorldError(f"The start page {url[:200]} cannot be opened. {tab.problem}")
+            reason = tab.problem or f"It leads to {tab.url[:200]}."
+            raise WorldError(f"The start page {url[:200]} cannot be opened. {reason}")
         self._tab = tab
 
     async def observe(self) -> Observation:
@@ -187,15 +191,16 @@ class ChromiumBrowser:
         seconds, passed = self._clock.left()
         try:
             with self._clock.running():
-                async with asyncio.timeout(0 if self._is_crashed else seconds) as self._limit:
+                async with asyncio.timeout(0 if self._ending else seconds) as self._limit:
                     try:
                         yield
                     finally:
                         self._limit = None
         except (TimeoutError, PlaywrightError) as error:
-            await self._leave(is_stuck=not self._is_crashed)
-            if self._is_crashed:
-                raise WorldError(f"{what} failed: the page crashed.") from error
+            ending = self._ending
+            await self._leave(is_stuck=ending is None)
+            if ending is not None:
+                raise WorldError(f"{what} failed: {ending}.") from error
             if isinstance(error, PlaywrightError):
                 raise WorldError(f"{what} failed: {error.message.splitlines()[0]}") from error
             raise WorldError(f"{what} took too long: {passed}, has passed.") from error
@@ -203,9 +208,13 @@ class ChromiumBrowser:
             await self._leave()
             raise
 
-    def _on_crash(self) -> None:
-        """Ends the running call at once: a crashed page answers nothing, so waiting for the limit would be useless."""
-        self._is_crashed = True
+    def _on_end(self, context: BrowserContext, ending: str) -> None:
+        """Ends the running call at once: a page that is gone answers nothing, so waiting for the limit would be
+        useless.
+        """
+        if context is not self._context:
+            return  # we have left it
+        self._ending = self._ending or ending
         if self._limit is not None and not self._limit.expired():
             self._limit.reschedule(0)
 

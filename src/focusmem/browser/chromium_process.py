@@ -1,33 +1,32 @@
 """The Chromium process: finds it, starts it with the right flags, shares it between episodes, and kills it if
 necessary.
 
-Sites outside the allow-list are cut off twice. A browser's own handler refuses requests and says why. The flag below
-makes the names of other sites unknown to the whole process, which also stops requests that the handler never sees:
-later hops of a redirect, web sockets, requests of workers.
+Sites outside the allow-list are cut off twice. A browser's own handler refuses requests and says why. The host rules
+make the names and addresses of other sites unknown to the whole process, which also stops what the handler never sees:
+later hops of a redirect, web sockets, requests of workers, WebRTC over TCP. WebRTC over UDP and QUIC have flags of
+their own.
 """
 
 import asyncio
 import logging
 import os
 import re
-import shutil
 import signal
-import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
+from contextlib import ExitStack, suppress
+from importlib.resources import as_file, files
 from types import TracebackType
 from typing import Final, Self
 
 from focusmem.browser.addresses import is_numeric
+from focusmem.browser.browser_folder import BrowserFolder, remove_leftovers
+from focusmem.browser.executable import find_browser
 from focusmem.browser.playwright_api import Browser, BrowserContext, Playwright, PlaywrightError, async_playwright
 from focusmem.errors import UserError, WorldError
 
 log = logging.getLogger(__name__)
 
-SYSTEM_BROWSERS: Final = ("chromium-headless-shell", "chromium", "google-chrome")
-START_S: Final = 60.0
-CLOSE_S: Final = 5.0
+START_S: Final = 120.0
+CLOSE_S: Final = 20.0
 
 # The form in which Playwright passes on a browser's output before it ended.
 _SAID: Final = re.compile(r"\[pid=\d+\]\[err\] (.*\S)")
@@ -36,6 +35,7 @@ _REASON: Final = re.compile("error|fatal|sandbox", re.IGNORECASE)
 _NUM_REASONS: Final = 2
 _REASON_LENGTH: Final = 300
 
+_WEBRTC_POLICY: Final = "disable_non_proxied_udp"
 _FLAGS: Final = (
     "--disable-gpu",
     "--disable-quic",
@@ -43,9 +43,10 @@ _FLAGS: Final = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    # Letters are placed on whole pixels, as FreeType does, so that the laboratory's two views agree on every glyph.
-    "--font-render-hinting=full",
-    "--disable-lcd-text",
+    # Without this, a page sends UDP packets, with text of its choice, to any address that it names as a STUN or TURN
+    # server. Chromium reads the first flag, the headless shell the second.
+    f"--webrtc-ip-handling-policy={_WEBRTC_POLICY}",
+    f"--force-webrtc-ip-handling-policy={_WEBRTC_POLICY}",
     "--hide-scrollbars",
     "--disable-smooth-scrolling",
 )
@@ -54,41 +55,33 @@ _FLAGS: Final = (
 class ChromiumProcess:
     """One browser process for one allow-list. Each episode has its own context in it."""
 
-    def __init__(self, browser: Browser, pid: int, folders: Sequence[Path], allowed: tuple[str, ...]) -> None:
-        """`folders` are the folders that remain if the process is killed."""
-        self._browser, self._pid, self._folders = browser, pid, folders
+    def __init__(self, browser: Browser, pid: int, resources: ExitStack, allowed: tuple[str, ...]) -> None:
+        """`resources` are closed when the process has ended."""
+        self._browser, self._pid, self._resources = browser, pid, resources
         self._is_killed = False
         self.allowed = allowed
         self.num_users = 0
 
     @classmethod
     async def start(cls, driver: Playwright, allowed: tuple[str, ...]) -> Self:
-        is_root = os.geteuid() == 0
-        flags = [*_FLAGS, f"--host-resolver-rules={host_rules(allowed)}"]
-        artifacts = Path(tempfile.mkdtemp(prefix="focusmem-chromium-"))
-        try:
-            browser = await driver.chromium.launch(
-                executable_path=find_browser(),
-                args=flags,
-                chromium_sandbox=not is_root,  # the sandbox refuses to work for root
-                artifacts_dir=artifacts,
-                timeout=START_S * 1000,
-            )
-        except PlaywrightError as error:
-            raise UserError(_why_not_started(error)) from error
-        finally:
-            # We write nothing there, and a process that is ended by a signal could not remove it later.
-            shutil.rmtree(artifacts, ignore_errors=True)
-        try:
-            pid, folders = await _identity(browser)
-        except BaseException as error:  # also on cancellation, so that no process remains
-            with suppress(PlaywrightError, TimeoutError):
-                async with asyncio.timeout(CLOSE_S):
-                    await browser.close()
-            if isinstance(error, PlaywrightError):
-                raise WorldError(f"Chromium died while it started: {error.message.splitlines()[0]}") from error
-            raise
-        return cls(browser, pid, folders, allowed)
+        path = find_browser()
+        with ExitStack() as stack:
+            folder = BrowserFolder.make()
+            stack.callback(folder.remove)
+            fonts = stack.enter_context(as_file(files("focusmem.browser") / "fonts.conf"))
+            # In this folder, because Chromium refuses to start if the path of its socket is too long.
+            environment = {**os.environ, "TMPDIR": str(folder.path), "FONTCONFIG_FILE": str(fonts)}
+            browser = await _launch(driver, path, allowed, environment)
+            try:
+                pid = await _identify(browser, folder)
+            except BaseException as error:  # also on cancellation, so that no process remains
+                with suppress(PlaywrightError, TimeoutError):
+                    async with asyncio.timeout(CLOSE_S):
+                        await browser.close()
+                if isinstance(error, PlaywrightError):
+                    raise WorldError(f"Chromium died while it started: {error.message.splitlines()[0]}") from error
+                raise
+            return cls(browser, pid, stack.pop_all(), allowed)
 
     @property
     def is_alive(self) -> bool:
@@ -124,8 +117,7 @@ class ChromiumProcess:
         except (TimeoutError, PlaywrightError) as error:
             log.warning("Chromium did not close (%s); it is killed.", error)
             self.kill()
-        for folder in self._folders:
-            shutil.rmtree(folder, ignore_errors=True)  # usually the driver has already removed it
+        self._resources.close()
 
 
 class ChromiumPool:
@@ -185,6 +177,7 @@ class ChromiumPool:
 
 
 async def _start_driver() -> Playwright:
+    await asyncio.to_thread(remove_leftovers)
     try:
         return await async_playwright().start()
     except Exception as error:  # Playwright has no exception type for a driver that ends at once
@@ -192,11 +185,6 @@ async def _start_driver() -> Playwright:
             f"Playwright's driver did not start ({error}). `playwright --version` tells why; on a bare Debian it "
             "misses a library: apt-get install libatomic1"
         ) from error
-
-
-def find_browser() -> str | None:
-    """The first browser that the system has; None selects the one that Playwright may have downloaded."""
-    return next((path for path in map(shutil.which, SYSTEM_BROWSERS) if path), None)
 
 
 def host_rules(allowed: tuple[str, ...]) -> str:
@@ -213,19 +201,29 @@ def host_rules(allowed: tuple[str, ...]) -> str:
     return ", ".join([*rules, "MAP * ~NOTFOUND"])
 
 
-async def _identity(browser: Browser) -> tuple[int, list[Path]]:
-    """Process id and profile folders, from the browser itself: Playwright gives neither, and may have started a
-    wrapper.
-    """
+async def _launch(
+    driver: Playwright, path: str | None, allowed: tuple[str, ...], environment: dict[str, str]
+) -> Browser:
+    try:
+        return await driver.chromium.launch(
+            executable_path=path,
+            args=[*_FLAGS, f"--host-resolver-rules={host_rules(allowed)}"],
+            env=dict(environment),
+            chromium_sandbox=os.geteuid() != 0,  # the sandbox refuses to work for root
+            artifacts_dir=environment["TMPDIR"],
+            timeout=START_S * 1000,
+        )
+    except PlaywrightError as error:
+        raise UserError(_why_not_started(error)) from error
+
+
+async def _identify(browser: Browser, folder: BrowserFolder) -> int:
+    """The process id, from the browser itself: Playwright does not tell it, and may have started a wrapper."""
     session = await browser.new_browser_cdp_session()
-    found = await session.send("SystemInfo.getProcessInfo")
-    pid = next(int(process["id"]) for process in found["processInfo"] if process["type"] == "browser")
-    command = (await session.send("SystemInfo.getInfo"))["commandLine"]
+    folder.keep_profile((await session.send("SystemInfo.getInfo"))["commandLine"])
+    info = await session.send("SystemInfo.getProcessInfo")
     await session.detach()
-    # Only profile folders that Playwright itself makes, because they will be removed.
-    place = Path(tempfile.gettempdir())
-    profile = rf"--user-data-dir={re.escape(str(place))}/(playwright_chromiumdev_profile-[A-Za-z0-9_-]+)"
-    return pid, [place / name for name in re.findall(profile, command)]
+    return next(int(process["id"]) for process in info["processInfo"] if process["type"] == "browser")
 
 
 def _why_not_started(error: PlaywrightError) -> str:

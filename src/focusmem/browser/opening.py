@@ -1,6 +1,5 @@
 """Opens browsers for many episodes, from one `BrowserChoice`."""
 
-import subprocess
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -20,8 +19,6 @@ GROUNDER_KEY: Final = "FOCUSMEM_GROUNDER_KEY"
 
 _GROUNDER_TOKENS: Final = 64
 _GROUNDER_TIMEOUT_S: Final = 10.0
-
-_VERSION_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,17 +66,3 @@ async def why_no_chromium() -> str | None:
     except (UserError, WorldError) as error:
         return str(error)
     return None
-
-
-def chromium_version() -> str:
-    """The browser's name and version, for the record of a run."""
-    from focusmem.browser.chromium_process import find_browser
-
-    path = find_browser()
-    if path is None:
-        return "the Chromium of Playwright"
-    try:
-        said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=_VERSION_S)
-    except (OSError, subprocess.TimeoutExpired):
-        return path
-    return said.stdout.strip() or path

@@ -34,8 +34,10 @@ log = logging.getLogger(__name__)
 
 _CONTROLS: Final = (files("focusmem.browser") / "controls.js").read_text()
 _FONTS_MS: Final = 1_000
-_FILL_MS: Final = 500
+_FILL_MS: Final = 10_000
 _REFUSALS: Final = {403: "forbidden", 429: "too many requests"}
+_DOWNLOAD: Final = "it is a file to download"
+_NO_CONTENT: Final = (204, 205)
 _WITHIN_THE_PAGE: Final = ("sameDocument", "historySameDocument")
 # Waits long enough for a page that reacts immediately to an action.
 _REACTION: Final = "() => new Promise((resolve) => setTimeout(resolve, 20))"
@@ -44,6 +46,12 @@ _FOCUSED: Final = """() => {
     while (element?.shadowRoot?.activeElement) element = element.shadowRoot.activeElement;
     element?.scrollIntoView({ block: "nearest", behavior: "instant" });
     return element;
+}"""
+_SHOWS_NOTHING: Final = """() =>
+    document.contentType === "text/html" && document.readyState === "complete" && document.body === null"""
+_HAS_OPTION: Final = """(element, text) => {
+    const plain = (words) => words.trim().replace(/\\s+/g, " ");
+    return [...element.options].some((option) => plain(option.label) === plain(text));
 }"""
 _WORLD: Final = "focusmem"
 # Scrolls the scrollable element in the middle of the view, such as a long list, or otherwise the page.
@@ -72,10 +80,10 @@ class Tab:
     """Call `begin` before and `settle` after each action; then `problem` says what went wrong with the page."""
 
     def __init__(
-        self, page: Page, session: CDPSession, allowed: Sequence[str], load_s: float, on_crash: Callable[[], None]
+        self, page: Page, session: CDPSession, allowed: Sequence[str], load_s: float, on_end: Callable[[str], None]
     ) -> None:
         self._page, self._session, self._allowed, self._load_s = page, session, allowed, load_s
-        self._on_crash = on_crash
+        self._on_end = on_end
         self.problem: str | None = None
         """A sentence for the policy."""
         self.refusal: str | None = None
@@ -84,6 +92,8 @@ class Tab:
         """Whether the site refuses the agent, not only this page."""
         self._popup: str | None = None
         self._failure: str | None = None
+        self._response: Response | None = None
+        """The response to the last navigation."""
         self._is_error_page = False
         self._main_frame = ""
         self._arrived, self._loaded = asyncio.Event(), asyncio.Event()
@@ -92,21 +102,26 @@ class Tab:
 
     @classmethod
     async def open(
-        cls, context: BrowserContext, allowed: Sequence[str], load_s: float, on_crash: Callable[[], None]
+        cls, context: BrowserContext, allowed: Sequence[str], load_s: float, on_end: Callable[[str], None]
     ) -> "Tab":
         """Opens the context's only page. Playwright dismisses its dialogs, and confirms leaving a page.
 
-        `on_crash` is called when the page's process has ended; after that, no call is answered.
+        `on_end` is called when the page is gone, with the reason; after that, no call is answered.
         """
         page = await context.new_page()
         session = await context.new_cdp_session(page)
-        tab = cls(page, session, allowed, load_s, on_crash)
+        tab = cls(page, session, allowed, load_s, on_end)
         await tab._watch(context)
         return tab
 
     @property
     def url(self) -> str:
         return self._page.url
+
+    @property
+    def has_page(self) -> bool:
+        """Whether it shows a page of a site; the empty page that it begins with is none."""
+        return self._page.url.startswith("http")
 
     @property
     def is_alive(self) -> bool:
@@ -128,7 +143,7 @@ class Tab:
             reason = re.search(r"net::(\w+)|Download is starting", error.message)
             if reason is None:
                 raise
-            self._failure = self._failure or reason[1] or "it is a file to download"
+            self._failure = self._failure or reason[1] or _DOWNLOAD
 
     async def click(self, x: int, y: int) -> None:
         await self._page.mouse.click(x, y)
@@ -139,12 +154,11 @@ class Tab:
             element = (await self._page.evaluate_handle(_FOCUSED)).as_element()
             if element is None:
                 return "The field does not take the focus."
-            await _fill(element, text)
+            return await _fill(element, text)
         except PlaywrightError as error:
             if not self.is_alive:
                 raise
             return f"The field does not take this text ({_first_line(error)})."
-        return None
 
     async def scroll(self, pixels: int) -> None:
         await self._evaluate(_SCROLL, pixels)
@@ -203,9 +217,20 @@ class Tab:
         if self._failure is not None:
             self.problem = self.problem or f"The page could not be opened ({self._failure})."
             self._failure = None
-        if self._is_error_page:
+        shows_nothing = await self._shows_nothing()
+        if shows_nothing:
+            self.problem = self.problem or "The page stopped before it showed anything."
+        if self._is_error_page or shows_nothing:
             await self._page.go_back(wait_until="commit")
             await self._wait_until_loaded()
+
+    async def _shows_nothing(self) -> bool:
+        """Whether the page was left, or stopped itself, before its body began. Chromium never draws such a page, so
+        that a screenshot would be waited for in vain.
+        """
+        with suppress(PlaywrightError):  # if the page is being left
+            return bool(await self._evaluate(_SHOWS_NOTHING))
+        return False
 
     async def _react(self) -> None:
         with suppress(PlaywrightError):  # if the page is already being left
@@ -220,11 +245,12 @@ class Tab:
     # Events of the page.
 
     async def _watch(self, context: BrowserContext) -> None:
-        self._page.on("crash", lambda page: self._on_crash())
+        self._page.on("crash", lambda page: self._on_end("the page crashed"))
+        self._page.on("close", lambda page: self._on_end("the page closed itself"))
         context.on("page", self._close_popup)
         context.on("request", self._check_redirect)
         context.on("requestfailed", self._note_failure)
-        context.on("response", self._note_refusal)
+        context.on("response", self._note_response)
         await context.route("**/*", self._check_request)
         self._session.on("Page.frameStartedNavigating", self._on_started)
         self._session.on("Page.frameStartedLoading", self._on_started)
@@ -293,23 +319,38 @@ class Tab:
 
     def _note_failure(self, request: Request) -> None:
         if _is_own_navigation(request, self._page):
-            self._failure = str(request.failure or "unknown reason").removeprefix("net::")
+            self._failure = self._aborted(request) or str(request.failure or "unknown reason").removeprefix("net::")
 
-    def _note_refusal(self, response: Response) -> None:
+    def _aborted(self, request: Request) -> str | None:
+        """Why a navigation was given up although the site has answered; None if it has not."""
+        if self._response is None or self._response.request != request or request.failure != "net::ERR_ABORTED":
+            return None
+        return "the site sent no page" if self._response.status in _NO_CONTENT else _DOWNLOAD
+
+    def _note_response(self, response: Response) -> None:
         """Records why a site refused. Status 403 concerns the page; status 429 or a challenge concerns the agent."""
         if not _is_own_navigation(response.request, self._page):
             return
+        self._response = response
         is_challenge = response.headers.get("cf-mitigated") == "challenge"
         reason = "it wants to know whether a person is there" if is_challenge else _REFUSALS.get(response.status)
         self.refusal = None if reason is None else f"HTTP {response.status}, {reason}"
         self.is_shut_out = is_challenge or response.status == 429
 
 
-async def _fill(element: ElementHandle, text: str) -> None:
-    if await element.evaluate("(element) => element.tagName === 'SELECT'"):
+async def _fill(element: ElementHandle, text: str) -> str | None:
+    """Why the field does not take the text; None if it has taken it. Asked first, because Playwright waits until a
+    field can be filled.
+    """
+    if not await element.is_editable():
+        return "The field cannot be changed."
+    if not await element.evaluate("(element) => element.tagName === 'SELECT'"):
+        await element.fill(text, timeout=_FILL_MS)
+    elif await element.evaluate(_HAS_OPTION, text):
         await element.select_option(label=text, timeout=_FILL_MS)
     else:
-        await element.fill(text, timeout=_FILL_MS)
+        return f"The field has no option {text[:80]!r}."
+    return None
 
 
 def _read_control(found: object) -> ControlInfo | None:

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from focusmem.bank.opening import open_bank
-from focusmem.browser.opening import BrowserChoice, BrowserKind, chromium_version, make_grounder, why_no_chromium
+from focusmem.browser.executable import browser_version
+from focusmem.browser.opening import BrowserChoice, BrowserKind, make_grounder, why_no_chromium
 from focusmem.errors import FocusmemError, UserError
 from focusmem.evaluation.metrics import summarise
 from focusmem.evaluation.suite_run import RunAbout, SuiteRun
@@ -110,7 +111,7 @@ def make_run(settings: RunSettings, parts: Parts, folder: Path, command: Sequenc
         config={"settings": to_plain(settings), "identities": identities},
         may_differ=tuple(f"settings.{name}" for name in SPEED_ONLY),
         seeds={"tasks": settings.suite.lab.seed, "world": settings.suite.lab.world_seed} if parts.is_lab_suite else {},
-        browser=chromium_version() if settings.browser.kind == "chromium" else settings.browser.kind,
+        browser=browser_version() if settings.browser.kind == "chromium" else settings.browser.kind,
         num_beside=settings.num_processes,
         command=command,
     )

@@ -1,0 +1,5 @@
+"""See fixtures."""
+
+from browser.fixtures import chromium
+
+__all__ = ["chromium"]
