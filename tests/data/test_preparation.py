@@ -6,7 +6,7 @@ import pytest
 
 from banks import WordEmbedder, make_many, make_stored
 from focusmem.bank import Bank, Query
-from focusmem.bank.embedder import Moment
+from focusmem.bank.forms import Moment
 from focusmem.data.config import DataConfig
 from focusmem.data.preparation import load_prepared, prepare
 from focusmem.errors import ConfigError, StorageError

@@ -10,14 +10,14 @@ from focusmem.bank.embedder import Embedder, Identified
 from focusmem.bank.embedding import are_unit, in_batches, load_each
 from focusmem.bank.export_folder import Block, ExportFolder, ExportManifest
 from focusmem.bank.folder import BankFolder
-from focusmem.bank.reports import Added, Exported, Failure
+from focusmem.bank.reports import Added, Entry, Exported, Failure
 from focusmem.bank.sketches import Vectors
 from focusmem.bank.sources import find_sources, load_source
 from focusmem.bank.store import Bank
 from focusmem.errors import StorageError, UserError
 from focusmem.files import whole_folder
 from focusmem.progress import Progress
-from focusmem.schemas import StoredTrajectory, save_trajectory
+from focusmem.schemas import LeftOut, StoredTrajectory, save_trajectory
 
 
 def add_folders(
@@ -112,7 +112,7 @@ def import_bank(path: Path, source: Path, embedder: Embedder | None = None, *, l
     _count(line, len(names))
     report = Added()
     for places in in_batches(range(len(names))):
-        done = _import_batch(bank, export, [names[place] for place in places], vectors_ND[places[0] : places[-1] + 1])
+        done = _import_batch(bank, export, entries[places[0] : places[-1] + 1], vectors_ND[places[0] : places[-1] + 1])
         report += done
         _tick(line, len(places), len(done.failures))
     return report
@@ -123,19 +123,19 @@ def _import_folders(path: Path, folders: Sequence[Path], embedder: Embedder, lin
     return add_folders(Bank.create(path, embedder), folders, embedder, line=line)
 
 
-def _import_batch(bank: Bank, export: ExportFolder, names: Sequence[str], vectors_ND: Vectors) -> Added:
-    good: list[tuple[StoredTrajectory, Vectors]] = []
+def _import_batch(bank: Bank, export: ExportFolder, entries: Sequence[Entry], vectors_ND: Vectors) -> Added:
+    good: list[tuple[StoredTrajectory, Vectors, LeftOut]] = []
     report = Added()
-    for name, vector_D in zip(names, np.array(vectors_ND), strict=True):
+    for entry, vector_D in zip(entries, np.array(vectors_ND), strict=True):
+        name = entry.trajectory_id
         items, failures = load_each([export.contents.trajectory(name)])
         problem = _problem(items, name, vector_D)
-        good += [(item, vector_D) for item in items if not problem]
+        good += [(item, vector_D, entry.left_out) for item in items if not problem]
         report += Added(failures=(Failure(name, problem),) if problem else failures)
     if not good:
         return report
-    return report + bank.add_vectors(
-        [item for item, _ in good], np.stack([one for _, one in good]), bank.manifest.embedder
-    )
+    sound, vectors, left_out = zip(*good, strict=True)
+    return report + bank.add_vectors(sound, np.stack(vectors), bank.manifest.embedder, left_out=left_out)
 
 
 def _problem(items: Sequence[StoredTrajectory], name: str, vector_D: Vectors) -> str | None:

@@ -14,6 +14,7 @@ from focusmem.bank.candidates import Candidates, outcome_codes
 from focusmem.bank.embedder import Embedder
 from focusmem.bank.embedding import are_unit, embed_each
 from focusmem.bank.export_folder import Block, ExportFolder, ExportManifest
+from focusmem.bank.forms import difference
 from focusmem.bank.index import ExactIndex
 from focusmem.bank.leakage import KeyColumns, LeakageGuard, Query
 from focusmem.bank.reports import Entry, Statistics
@@ -76,8 +77,8 @@ class NumpyBank:
     def check_embedder(self, identity: str) -> None:
         if identity != self.embedder:
             raise StorageError(
-                f"The bank {self.name} holds vectors of another embedder ({self.embedder}, not {identity}). Use that "
-                f"one, or make new vectors in a new bank: focusmem bank import NEW {self.name} --embedder FOLDER"
+                f"{difference(self.name, self.embedder, identity)} Use that one, or make new vectors in a bank, with: "
+                f"focusmem bank import NEW {self.name} --embedder FOLDER (for a bank: focusmem bank reembed)"
             )
 
     def search(
@@ -139,4 +140,5 @@ def write_numpy_bank(folder: Path, items: Sequence[StoredTrajectory], embedder: 
             place = export.contents.trajectory(item.trajectory.trajectory_id)
             save_trajectory(place, item.trajectory, item.screenshots)
         manifest = ExportManifest(identity=embedder.identity, width=embedder.width)
-        export.write(manifest, len(kept), [([Entry.of(item.trajectory) for item in kept], vectors_ND)], ())
+        entries = [Entry.of(item.trajectory, embedder.left_out_of_trajectory(item)) for item in kept]
+        export.write(manifest, len(kept), [(entries, vectors_ND)], ())

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from focusmem.bank.embedder import Embedder, Identified
 from focusmem.bank.embedding import are_unit, embed_each
 from focusmem.bank.folder import BankFolder, Manifest, given_place
+from focusmem.bank.forms import difference
 from focusmem.bank.journal import Journal, Note
 from focusmem.bank.leakage import KeyColumns, LeakageGuard, Query
 from focusmem.bank.reports import Added, Deleted, Entry, Failure, Statistics
@@ -24,7 +25,7 @@ from focusmem.bank.sketches import Vectors
 from focusmem.bank.vectors import UNTOUCHED, Block, VectorTable, make_rows, read_settled, table_names
 from focusmem.errors import ConfigError, StorageError, UserError
 from focusmem.files import remove_folder, sha256_hex
-from focusmem.schemas import StoredTrajectory, Trajectory, check_screenshots, save_trajectory
+from focusmem.schemas import LeftOut, StoredTrajectory, Trajectory, check_screenshots, save_trajectory
 from focusmem.schemas.record import dump_record
 
 if TYPE_CHECKING:
@@ -186,17 +187,32 @@ class Bank:
         wanted, report = self._sort_out(items)
         fresh, vectors_ND, failures = embed_each([items[place] for place in wanted], embedder)
         report += Added(failures=failures)
-        return report + self.add_vectors(fresh, vectors_ND, embedder.identity) if fresh else report
+        if not fresh:
+            return report
+        left_out = [embedder.left_out_of_trajectory(item) for item in fresh]
+        return report + self.add_vectors(fresh, vectors_ND, embedder.identity, left_out=left_out)
 
-    def add_vectors(self, items: Sequence[StoredTrajectory], vectors_ND: Vectors, embedder: str) -> Added:
-        """As `add`, with known vectors; `embedder` is the identity of the embedder that made them."""
+    def add_vectors(
+        self,
+        items: Sequence[StoredTrajectory],
+        vectors_ND: Vectors,
+        embedder: str,
+        *,
+        left_out: Sequence[LeftOut] | None = None,
+    ) -> Added:
+        """As `add`, with known vectors; `embedder` is the identity of the embedder that made them, and `left_out` what
+        it did not read of each item (None: it read everything).
+        """
         self.check_embedder(embedder)
         vectors_ND = _checked(vectors_ND, len(items), self.manifest.width)
         with self._writing():
             wanted, report = self._sort_out(items)
+            lost = [LeftOut() if left_out is None else left_out[place] for place in wanted]
             if wanted:
-                self._write([items[place] for place in wanted], vectors_ND[wanted])
-        return report + Added(added=tuple(items[place].trajectory.trajectory_id for place in wanted))
+                self._write([items[place] for place in wanted], vectors_ND[wanted], lost)
+        names = tuple(items[place].trajectory.trajectory_id for place in wanted)
+        shortened = tuple((name, one) for name, one in zip(names, lost, strict=True) if not one.is_nothing)
+        return report + Added(added=names, shortened=shortened)
 
     def _sort_out(self, items: Sequence[StoredTrajectory]) -> tuple[list[int], Added]:
         """The indices of the items that are sound and new, and a report on the others."""
@@ -236,8 +252,8 @@ class Bank:
         path = self.folder.path
         return f"The bank has another trajectory {name}; delete that one first with: focusmem bank delete {path} {name}"
 
-    def _write(self, items: Sequence[StoredTrajectory], vectors_ND: Vectors) -> None:
-        rows = self.make_rows([item.trajectory for item in items], vectors_ND)
+    def _write(self, items: Sequence[StoredTrajectory], vectors_ND: Vectors, left_out: Sequence[LeftOut]) -> None:
+        rows = self.make_rows([item.trajectory for item in items], vectors_ND, left_out)
         is_new = [not self.folder.trajectory(item.trajectory.trajectory_id).exists() for item in items]
         note = self.journal.note_adding(rows)
         try:
@@ -255,8 +271,10 @@ class Bank:
         with contextlib.suppress(StorageError):  # the rows are written; joining small files can wait
             self.vectors.tidy()
 
-    def make_rows(self, trajectories: Sequence[Trajectory], vectors_ND: Vectors) -> "pa.Table":
-        entries = [Entry.of(one) for one in trajectories]
+    def make_rows(
+        self, trajectories: Sequence[Trajectory], vectors_ND: Vectors, left_out: Sequence[LeftOut]
+    ) -> "pa.Table":
+        entries = [Entry.of(*one) for one in zip(trajectories, left_out, strict=True)]
         keys = KeyColumns.of([self.guard.keys(entry.query) for entry in entries])
         return make_rows(
             {
@@ -411,8 +429,8 @@ def _make(folder: BankFolder, embedder: Identified, vectors: str | None) -> None
 def _check_embedder(folder: BankFolder, manifest: Manifest, identity: str) -> None:
     if identity != manifest.embedder:
         raise StorageError(
-            f"The bank {folder.path} holds vectors of another embedder ({manifest.embedder}, not {identity}). Use "
-            f"that one, or make all vectors again with: focusmem bank reembed {folder.path} --embedder FOLDER"
+            f"{difference(str(folder.path), manifest.embedder, identity)} Use that one, or make all vectors again "
+            f"with: focusmem bank reembed {folder.path} --embedder FOLDER"
         )
 
 

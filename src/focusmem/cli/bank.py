@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from focusmem.cli.bank_encode import encode
-from focusmem.cli.bank_output import frames_of, show_hits, tell, tell_added
+from focusmem.cli.bank_output import shortening, show_entry, show_hits, tell, tell_added, tell_shortened
 from focusmem.cli.output import print_json, print_table, printable
 from focusmem.errors import UserError
 
@@ -86,7 +86,7 @@ def add(
     store = Bank.create(bank, model, vectors=vectors, catalogue=names)
     with Progress("add", total=len(folders)) as line:
         report = add_folders(store, folders, model, outcomes=None if any_outcome else ["success"], line=line)
-    tell_added(report, model, bank, json=json)
+    tell_added(report, bank, json=json)
 
 
 @app.command(name="list")
@@ -108,6 +108,28 @@ def list_(
     for entry in shown:
         typer.echo(printable(f"{entry.trajectory_id}  {entry.outcome}  {entry.num_steps} steps  {entry.instruction}"))
     typer.echo(f"{len(shown)} of {len(entries)} trajectories.")
+
+
+@app.command()
+def show(
+    bank: AnyBank,
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Trajectories, by id.")],
+    json: AsJson = False,
+) -> None:
+    """focusmem bank show lab e-0.yesno.bank.2
+
+    Show what a bank knows of trajectories: task, source, outcome, and what the embedder left out of them.
+    """
+    store = _open(bank)
+    entries = {entry.trajectory_id: entry for entry in store.entries()}
+    missing = [name for name in ids if name not in entries]
+    if missing:
+        raise UserError(f"{bank} has no trajectory {missing[0]!r}; list them with: focusmem bank list {bank}")
+    if json:
+        print_json({"trajectories": [entries[name].model_dump(mode="json") for name in ids]})
+        return
+    for name in ids:
+        show_entry(entries[name])
 
 
 @app.command()
@@ -136,15 +158,15 @@ def search(
     template are left out unless --no-guard is given.
     """
     from focusmem.bank import Query
-    from focusmem.bank.embedder import Moment
+    from focusmem.bank.forms import Moment
 
     _check_text(text)
     store = _open(bank)
     model = load_embedder(embedder, settings, device)
     store.check_embedder(model.identity)
-    shots = () if screenshot is None else (_picture(screenshot),)
     query = Query(task_id=task_id, instruction=text, instance=instance, template=template)
-    vector_D = model.embed_queries([Moment(instruction=text, screenshots=shots)])[0]
+    moment = Moment(instruction=text, screenshot=None if screenshot is None else _picture(screenshot))
+    vector_D = model.embed_queries([moment])[0]
     show_hits(store.search(vector_D, query if guard else None, top, outcomes=outcome), json=json)
 
 
@@ -246,7 +268,7 @@ def import_(
     model = None if embedder is None else load_embedder(embedder, settings, device)
     with Progress("import", total=0) as line:
         report = import_bank(bank, source, model, line=line)
-    tell_added(report, model, bank, json=json)
+    tell_added(report, bank, json=json)
 
 
 @app.command()
@@ -273,8 +295,10 @@ def reembed(
         "num_trajectories": report.num_trajectories,
         "num_embedded": report.num_embedded,
         "embedder": model.identity,
-        **frames_of(model),
+        **shortening(report.shortened),
     }
+    if not json:
+        tell_shortened(report.shortened, bank)
     tell(figures, report.failures, json=json)
 
 

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from focusmem.bank.base import SearchableBank
-from focusmem.bank.embedder import Embedder, Moment
+from focusmem.bank.embedder import Embedder
+from focusmem.bank.forms import Moment
 from focusmem.bank.leakage import Query
 from focusmem.data.choosing import Choosing, Chosen, steps_to_learn
 from focusmem.data.config import DataConfig

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from focusmem.bank.embedder import Embedder, Moment
+from focusmem.bank.embedder import Embedder
+from focusmem.bank.forms import Moment
 from focusmem.bank.leakage import Query, allowed
 from focusmem.bank.numpy_bank import NumpyBank
 from focusmem.bank.reports import Entry
