@@ -98,6 +98,21 @@ def test_only_the_wanted_outcomes_are_found(bank, embedder):
         assert names(search) == expected != []
 
 
+def test_only_trusted_sources_are_found_as_long_as_they_are_trusted(tmp_path, embedder):
+    bank = Bank.create(tmp_path / "bank", embedder)
+    bank.add([make_stored(number, source=("ours", "theirs")[number % 2]) for number in range(6)], embedder)
+    with pytest.raises(ConfigError, match="focusmem bank trust"):
+        BankRetriever(bank, embedder, only_trusted=True)
+    bank.trust(["ours"])
+    retriever = BankRetriever(bank, embedder, only_trusted=True)
+    [search] = retriever.find([at()], 9)
+    assert [one.stored.trajectory.source for one in search.found] == ["ours"] * 3
+    Bank.open(tmp_path / "bank").trust(["theirs"])
+    [search] = retriever.find([at()], 9)
+    assert [one.stored.trajectory.source for one in search.found] == ["theirs"] * 3
+    assert len(BankRetriever(bank, embedder).find([at()], 9)[0].found) == 6
+
+
 def test_a_search_tells_what_did_not_fit_into_its_query(bank):
     class Small(WordEmbedder):
         def left_out_of_query(self, moment):

@@ -97,6 +97,26 @@ def test_show_tells_what_the_embedder_left_out(trajectories, tmp_path):
     assert shown["num_frames_left_out"] == 0
 
 
+def test_trusted_sources_are_named_and_searched_alone(trajectories, tmp_path):
+    bank = tmp_path / "bank"
+    upload = make_stored(9)
+    save_trajectory(tmp_path / "upload" / "t", upload.trajectory, upload.screenshots)
+    focusmem("add", bank, trajectories, "--embedder", "toy")
+    focusmem("add", bank, tmp_path / "upload", "--embedder", "toy", "--source", "an upload")
+    asked = ("search", bank, "x", "--embedder", "toy", "--top", "9", "--no-guard")
+    assert "focusmem bank trust" in refused(*asked, "--trusted-sources")
+    assert "no trajectory from 'uploads'" in refused("trust", bank, "uploads")
+    assert "--none" in refused("trust", bank)
+    assert answer("trust", bank, "an upload")["trusted_sources"] == ["an upload"]
+    assert [hit["trajectory_id"] for hit in answer(*asked, "--trusted-sources")["hits"]] == ["trajectory-9"]
+    assert len(answer(*asked)["hits"]) == 6
+    assert answer("stats", bank)["trusted_sources"] == ["an upload"]
+    shown = answer("show", bank, "trajectory-9", "trajectory-1")["trajectories"]
+    assert [one["is_trusted"] for one in shown] == [True, False]
+    assert "trusts: no source" in focusmem("trust", bank, "--none").output
+    assert "--source is empty" in refused("add", bank, tmp_path / "upload", "--embedder", "toy", "--source", " ")
+
+
 def test_search_as_an_agent_would(bank, tmp_path):
     asked = ("search", bank, "How much is the thingaa?", "--embedder", "toy", "--top", "2")
     open_to_all = answer(*asked, "--no-guard")

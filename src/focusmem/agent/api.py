@@ -69,11 +69,12 @@ class Memory:
         embedder: Embedder | None = None,
         prompt: PromptBuilder | None = None,
         outcomes: Collection[Outcome] | None = None,
+        only_trusted: bool = False,
     ) -> None:
         self.front = front
         self.bank = bank
         self.policy = LocalPolicy(front.policy.backbone)
-        retriever = _retriever(bank, embedder, outcomes)
+        retriever = _retriever(bank, embedder, outcomes, only_trusted=only_trusted)
         self.mind = PolicyMind(self.policy, front, retriever=retriever, prompt=prompt)
         self.episode_numbers = count(1)
 
@@ -90,6 +91,7 @@ class Memory:
         use: MemoryUse | None = None,
         prompts: str | Path | None = None,
         outcomes: Collection[Outcome] | None = None,
+        only_trusted: bool = False,
     ) -> Self:
         """`policy` and `embedder` are folders, hub ids, or objects that are loaded already. `encoder` is given in the
         same way if another model than the policy encodes the evidence.
@@ -97,18 +99,28 @@ class Memory:
         By default exactly the trained parts of the memory act, according to its card. `prompts` is a folder with the
         wording that the memory was trained with, if it is not ours: it holds `agent` and `evidence`, like
         `focusmem/agent/prompts` and `focusmem/evidence/prompts`. `outcomes` restricts the search to trajectories with
-        these outcomes; the paper searches `("success",)` only.
+        these outcomes; the paper searches `("success",)` only. `only_trusted` restricts it to the sources that the bank
+        trusts, see `focusmem bank trust`.
         """
         stored = Checkpoint.open(Path(checkpoint))  # what fails fast is checked first
         opened = None if bank is None else open_bank(bank)
         if isinstance(embedder, str | Path):
             embedder = QwenEmbedder.load(embedder, device=device)
-        _retriever(opened, embedder)  # fails if they do not belong together, before the policy is loaded
+        _retriever(
+            opened, embedder, only_trusted=only_trusted
+        )  # fails if they do not belong together, before the policy is loaded
         reader = None if encoder is None else _backbone(encoder, device)
         built = stored.build(_backbone(policy, device), encoder_backbone=reader)
         agent, evidence = (None, None) if prompts is None else (Path(prompts) / "agent", Path(prompts) / "evidence")
         front = LatentFront(built, Serialiser(evidence), use or trained_use(stored))
-        return cls(front, bank=opened, embedder=embedder, prompt=PromptBuilder(agent), outcomes=outcomes)
+        return cls(
+            front,
+            bank=opened,
+            embedder=embedder,
+            prompt=PromptBuilder(agent),
+            outcomes=outcomes,
+            only_trusted=only_trusted,
+        )
 
     def begin(self, task: str | Task, *, task_id: str | None = None, is_guarded: bool = True) -> "EpisodeMemory":
         """Starts an episode of a task: its instruction, or a record that says more.
@@ -266,7 +278,11 @@ def trained_use(stored: Checkpoint) -> MemoryUse:
 
 
 def _retriever(
-    bank: SearchableBank | None, embedder: Embedder | None, outcomes: Collection[str] | None = None
+    bank: SearchableBank | None,
+    embedder: Embedder | None,
+    outcomes: Collection[str] | None = None,
+    *,
+    only_trusted: bool = False,
 ) -> BankRetriever | None:
     if bank is None and embedder is None:
         return None
@@ -274,7 +290,7 @@ def _retriever(
         raise ConfigError("There is an embedder but no bank to search with it; give both, or neither.")
     if embedder is None:
         raise ConfigError("The bank is searched with vectors of its embedder; give the embedder as well.")
-    return BankRetriever(bank, embedder, outcomes=outcomes)
+    return BankRetriever(bank, embedder, outcomes=outcomes, only_trusted=only_trusted)
 
 
 def _backbone(source: str | Path | Backbone, device: str) -> Backbone:

@@ -11,6 +11,7 @@ from focusmem.bank.base import SearchableBank
 from focusmem.bank.embedder import Embedder, Vectors
 from focusmem.bank.forms import Moment
 from focusmem.bank.leakage import Query
+from focusmem.bank.trust import sources_to_search
 from focusmem.errors import ConfigError
 from focusmem.schemas import LeftOut, StoredTrajectory
 
@@ -38,11 +39,15 @@ class BankRetriever:
         embedder: Embedder,
         *,
         outcomes: Collection[str] | None = None,
+        only_trusted: bool = False,
     ) -> None:
-        """`outcomes` restricts the search to trajectories with these outcomes."""
+        """`outcomes` restricts the search to trajectories with these outcomes, and `only_trusted` to the sources that
+        the bank trusts.
+        """
         bank.check_embedder(embedder.identity)
         self.bank, self.embedder = bank, embedder
-        self._outcomes = outcomes
+        self._outcomes, self._only_trusted = outcomes, only_trusted
+        self._sources()
         self._queries: OrderedDict[_MomentKey, _Query] = OrderedDict()
         self._loaded: OrderedDict[str, StoredTrajectory] = OrderedDict()
         self._lock = threading.Lock()
@@ -71,9 +76,13 @@ class BankRetriever:
 
     def _search(self, decision: Decision, vector_D: Vectors, left_out: LeftOut, top: int) -> Search:
         query = Query.of(decision.task) if decision.is_guarded else None
-        hits = self.bank.search(vector_D, query, top, outcomes=self._outcomes)
+        hits = self.bank.search(vector_D, query, top, outcomes=self._outcomes, sources=self._sources())
         found = tuple(FoundTrajectory(hit, self.load(hit.trajectory_id)) for hit in hits.hits)
         return Search(found, hits.removed, None if left_out.is_nothing else left_out)
+
+    def _sources(self) -> tuple[str, ...] | None:
+        """Read for each search, so that a source that is no longer trusted is not searched any more."""
+        return sources_to_search(self.bank, only_trusted=self._only_trusted)
 
     def _embed(self, moments: Sequence[Moment]) -> list[_Query]:
         keys = [_key(moment) for moment in moments]

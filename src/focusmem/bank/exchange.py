@@ -26,21 +26,28 @@ def add_folders(
     embedder: Embedder,
     *,
     outcomes: Collection[str] | None = None,
+    source: str | None = None,
     line: Progress | None = None,
 ) -> Added:
     """Add stored trajectories, as `find_sources` finds them. What cannot be read or embedded is left out and reported.
 
-    With `outcomes`, trajectories with other outcomes are skipped. Episodes without a step are skipped as well.
+    With `outcomes`, trajectories with other outcomes are skipped. Episodes without a step are skipped as well. `source`
+    replaces the source that the records name.
     """
     report = Added()
     for batch in in_batches(folders):
         items, failures = load_each(batch, load_source)
         wanted = [item for item in items if outcomes is None or item.trajectory.outcome in outcomes]
         num_skipped = len(batch) - len(failures) - len(wanted)
+        wanted = wanted if source is None else [_from(source, item) for item in wanted]
         done = Added(failures=failures, num_skipped=num_skipped) + bank.add(wanted, embedder)
         report += done
         _tick(line, len(batch), len(done.failures))
     return report
+
+
+def _from(source: str, item: StoredTrajectory) -> StoredTrajectory:
+    return StoredTrajectory(item.trajectory.model_copy(update={"source": source}), item.screenshots)
 
 
 # Export
@@ -60,7 +67,7 @@ def export_bank(bank: StoredBank, out: Path, *, line: Progress | None = None) ->
             failures += [Failure(name, problem)] if problem else []
             _tick(line, 1, 1 if problem else 0)
         written = set(ids) - {failure.name for failure in failures}
-        manifest = ExportManifest(identity=bank.embedder, width=bank.width)
+        manifest = ExportManifest(identity=bank.embedder, width=bank.width, trusted_sources=bank.trusted_sources)
         export.write(manifest, len(written), _only(written, bank.blocks()), bank.catalogue())
     return Exported(len(written), tuple(failures))
 
@@ -101,7 +108,9 @@ def import_bank(path: Path, source: Path, embedder: Embedder | None = None, *, l
     names = [entry.trajectory_id for entry in entries]
     catalogue = export.contents.catalogue()
     maker: Identified = embedder or manifest
-    bank = Bank.open(path) if BankFolder(path).has_manifest() else Bank.create(path, maker)
+    # A bank that exists keeps its own trust: an export must not be able to name itself trusted.
+    has_bank, trusted = BankFolder(path).has_manifest(), manifest.trusted_sources
+    bank = Bank.open(path) if has_bank else Bank.create(path, maker, trusted_sources=trusted)
     if bank.manifest.embedder != manifest.identity:
         why = f"The vectors in {source} are of another embedder than those of the bank {path}"
         model = _needed(embedder, why)

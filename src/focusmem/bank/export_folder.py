@@ -35,6 +35,8 @@ class ExportManifest(Record):
     """The identity of the embedder that made the vectors."""
     width: Annotated[int, Field(ge=1, le=MAX_WIDTH)]
     """Numbers per vector."""
+    trusted_sources: tuple[NonEmptyText, ...] = ()
+    """The sources that the bank trusted; empty if it named none."""
 
 
 class ExportFolder:

@@ -3,14 +3,14 @@
 It needs no vector store, and it never changes. N trajectories, D width.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from focusmem.bank.candidates import Candidates, outcome_codes
+from focusmem.bank.candidates import Candidates, outcome_codes, source_numbers
 from focusmem.bank.embedder import Embedder
 from focusmem.bank.embedding import are_unit, embed_each
 from focusmem.bank.export_folder import Block, ExportFolder, ExportManifest
@@ -38,18 +38,20 @@ class NumpyBank:
         embedder: str,
         name: str,
         catalogue: Sequence[str] = (),
+        trusted_sources: Sequence[str] = (),
     ) -> None:
         """`vectors_ND` has a row for each entry. `embedder` is the identity of the embedder that made them; messages
         show `name`.
         """
         self.embedder, self.width, self.name = embedder, vectors_ND.shape[1], name
-        self.vectors_ND = vectors_ND
+        self.vectors_ND, self.trusted_sources = vectors_ND, tuple(trusted_sources)
         self.guard = LeakageGuard(catalogue)
         self._rows, self._load, self._catalogue = tuple(entries), load, tuple(catalogue)
         self.candidates = Candidates(
             np.array([entry.trajectory_id for entry in entries], dtype=object),
             KeyColumns.of([self.guard.keys(entry.query) for entry in entries]),
             outcome_codes(entry.outcome for entry in entries),
+            source_numbers(entry.source for entry in entries),
         )
         self._index = ExactIndex(vectors_ND)
 
@@ -72,6 +74,7 @@ class NumpyBank:
             embedder=manifest.identity,
             name=str(path),
             catalogue=folder.contents.catalogue(),
+            trusted_sources=manifest.trusted_sources,
         )
 
     def check_embedder(self, identity: str) -> None:
@@ -88,16 +91,17 @@ class NumpyBank:
         top: int = 3,
         *,
         outcomes: Collection[str] | None = None,
+        sources: Collection[str] | None = None,
     ) -> Hits:
         """The nearest trajectories that the leakage guard lets through; with `query` None the guard is off.
 
-        `outcomes` restricts the search to trajectories with these outcomes.
+        `outcomes` and `sources` restrict the search to trajectories with these outcomes and from these sources.
         """
         check_top(top)
         query_D = np.asarray(vector_D, dtype=np.float32)
         check_width(query_D, self.width)
         keys = None if query is None else self.guard.keys(query)
-        return search_index(self._index, self.candidates, query_D, keys, top, outcomes)
+        return search_index(self._index, self.candidates, query_D, keys, top, outcomes, sources)
 
     def load(self, trajectory_id: str) -> StoredTrajectory:
         return self._load(trajectory_id)
@@ -126,10 +130,13 @@ class NumpyBank:
             embedder=self.embedder,
             width=self.width,
             num_catalogue_names=len(self._catalogue),
+            trusted_sources=self.trusted_sources,
         )
 
 
-def write_numpy_bank(folder: Path, items: Sequence[StoredTrajectory], embedder: Embedder) -> None:
+def write_numpy_bank(
+    folder: Path, items: Sequence[StoredTrajectory], embedder: Embedder, *, trusted_sources: Iterable[str] = ()
+) -> None:
     """Write trajectories with their vectors as a new export, in their order, whole or not at all."""
     kept, vectors_ND, failures = embed_each(items, embedder)
     if failures:
@@ -139,6 +146,8 @@ def write_numpy_bank(folder: Path, items: Sequence[StoredTrajectory], embedder: 
         for item in kept:
             place = export.contents.trajectory(item.trajectory.trajectory_id)
             save_trajectory(place, item.trajectory, item.screenshots)
-        manifest = ExportManifest(identity=embedder.identity, width=embedder.width)
+        manifest = ExportManifest(
+            identity=embedder.identity, width=embedder.width, trusted_sources=tuple(sorted(set(trusted_sources)))
+        )
         entries = [Entry.of(item.trajectory, embedder.left_out_of_trajectory(item)) for item in kept]
         export.write(manifest, len(kept), [(entries, vectors_ND)], ())

@@ -125,6 +125,8 @@ class Statistics:
     is_exact: bool
     """Whether searches compare the query with every vector."""
     num_catalogue_names: int
+    trusted_sources: tuple[str, ...]
+    """Empty if the bank names none."""
     num_by_site: dict[str, int]
     num_by_outcome: dict[str, int]
     num_by_source: dict[str, int]
@@ -140,6 +142,7 @@ class Statistics:
         num_without_vector: int = 0,
         is_exact: bool = True,
         num_catalogue_names: int,
+        trusted_sources: tuple[str, ...] = (),
     ) -> Self:
         return cls(
             path=path,
@@ -150,6 +153,7 @@ class Statistics:
             num_without_vector=num_without_vector,
             is_exact=is_exact,
             num_catalogue_names=num_catalogue_names,
+            trusted_sources=trusted_sources,
             num_by_site=_counts(entry.site for entry in entries),
             num_by_outcome=_counts(entry.outcome for entry in entries),
             num_by_source=_counts(entry.source for entry in entries),

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from focusmem.bank.candidates import Candidates, outcome_codes
+from focusmem.bank.candidates import Candidates, outcome_codes, source_numbers
 from focusmem.bank.leakage import KeyColumns, LeakageGuard, Query
 from focusmem.bank.sketches import Vectors, Words
 from focusmem.bank.vectors import KEYS, ROW_ID, Block, VectorsError, VectorTable
@@ -18,7 +18,7 @@ from focusmem.bank.vectors import KEYS, ROW_ID, Block, VectorsError, VectorTable
 Body = Literal["vector", "sketch"]
 """Which form of each vector is held: the whole vector or its sketch."""
 
-_HELD = ("trajectory_id", "stamp", "guard", "outcome", *KEYS)
+_HELD = ("trajectory_id", "stamp", "guard", "outcome", "source", *KEYS)
 _KEY_TEXTS = ("task_id", "instruction", "instance", "template")
 _FIRST_WORDS = tuple(f"word_{place}" for place in range(8))
 _FEW_ROWS = 10_000
@@ -55,7 +55,7 @@ class Snapshot:
     @property
     def candidates(self) -> Candidates:
         keys = KeyColumns(*(self.columns[name].values for name in KEYS))
-        return Candidates(self.ids_N, keys, self.columns["outcome"].values)
+        return Candidates(self.ids_N, keys, self.columns["outcome"].values, self.columns["source"].values)
 
     @property
     def vectors_ND(self) -> Vectors:
@@ -125,6 +125,7 @@ def _kept_first(kept: Snapshot, seen: Block, table: VectorTable) -> Block:
 def _held_form(guard: LeakageGuard, table: VectorTable, block: Block) -> Block:
     block = _with_keys_of(guard, table, block)
     block["outcome"] = outcome_codes(block["outcome"])
+    block["source"] = source_numbers(block["source"])
     sketches_NW = block.pop("sketch", None)
     if sketches_NW is not None:
         first_NV, rest_NW = np.split(sketches_NW, [len(_FIRST_WORDS)], axis=1)

@@ -22,6 +22,7 @@ from focusmem.bank.leakage import KeyColumns, LeakageGuard, Query
 from focusmem.bank.reports import Added, Deleted, Entry, Failure, Statistics
 from focusmem.bank.retrieval import Hits, RetrievalConfig, Retriever, check_top
 from focusmem.bank.sketches import Vectors
+from focusmem.bank.trust import check_sources
 from focusmem.bank.vectors import UNTOUCHED, Block, VectorTable, make_rows, read_settled, table_names
 from focusmem.errors import ConfigError, StorageError, UserError
 from focusmem.files import remove_folder, sha256_hex
@@ -66,18 +67,19 @@ class Bank:
         *,
         vectors: str | None = None,
         catalogue: Iterable[str] | None = None,
+        trusted_sources: Iterable[str] = (),
         config: RetrievalConfig | None = None,
     ) -> Self:
         """Makes a bank for the vectors of an embedder, or opens the existing one, which must be of the same embedder.
 
         `vectors` puts the table elsewhere: into another folder, or at an address on object storage. `catalogue` are
-        names that the leakage guard should make slots of.
+        names that the leakage guard should make slots of. A bank that is made now trusts `trusted_sources`.
         """
         folder = BankFolder(Path(path))
         folder.check_not_export()
         with folder.locked():
             if not folder.has_manifest():
-                _make(folder, embedder, vectors)
+                _make(folder, embedder, vectors, trusted_sources)
             manifest = folder.manifest()
             _check_embedder(folder, manifest, embedder.identity)
             if vectors is not None and not folder.has_vectors_at(manifest, vectors):
@@ -116,16 +118,17 @@ class Bank:
         top: int = 3,
         *,
         outcomes: Collection[str] | None = None,
+        sources: Collection[str] | None = None,
     ) -> Hits:
         """The nearest trajectories that the leakage guard lets through; with `query` None the guard is off.
 
-        `outcomes` restricts the search to trajectories with these outcomes.
+        `outcomes` and `sources` restrict the search to trajectories with these outcomes and from these sources.
         """
         check_top(top)
         self._check_manifest()
         if self._retriever is None:
             self._retriever = Retriever(self.vectors, self.guard, self.config)
-        return self._retriever.search(np.asarray(vector_D, dtype=np.float32), query, top, outcomes)
+        return self._retriever.search(np.asarray(vector_D, dtype=np.float32), query, top, outcomes, sources)
 
     def load(self, trajectory_id: str) -> StoredTrajectory:
         """Reads the record at once, and screenshots when they are used."""
@@ -168,7 +171,25 @@ class Bank:
             num_without_vector=len(self.without_vector()),
             is_exact=self.config.is_exact(len(entries), self.width),
             num_catalogue_names=len(self.catalogue()),
+            trusted_sources=self.trusted_sources,
         )
+
+    # Trust
+
+    @property
+    def trusted_sources(self) -> tuple[str, ...]:
+        """The sources that the bank trusts; empty if it names none. Follows what other processes write."""
+        self._check_manifest()
+        return self.manifest.trusted_sources
+
+    def trust(self, sources: Iterable[str]) -> None:
+        """From now on the bank trusts these sources and no others."""
+        named = tuple(sorted(set(sources)))
+        check_sources(self.name, named, self.entries())
+        with self.folder.locked():
+            self._check_manifest()
+            self.folder.write_manifest(self.manifest.model_copy(update={"trusted_sources": named}))
+            self._check_manifest()
 
     def extend_catalogue(self, names: Sequence[str]) -> None:
         """From now on the leakage guard makes slots of these names as well."""
@@ -365,12 +386,13 @@ class Bank:
         state = self.folder.manifest_state()
         if state == self._manifest_state:
             return
-        if self.folder.manifest().embedder != self.manifest.embedder:
+        manifest = self.folder.manifest()
+        if manifest.embedder != self.manifest.embedder:
             raise StorageError(
                 f"The vectors of the bank {self.folder.path} have been made again with another embedder since it was "
                 "opened; open it again, and ask with vectors of that embedder."
             )
-        self._manifest_state = state
+        self.manifest, self._manifest_state = manifest, state
 
     def finish(self) -> None:
         """Finish the work that a killed writer had noted. The caller must hold the lock."""
@@ -413,13 +435,14 @@ class Bank:
             _log.warning("unfinished work in the bank is left for the next writer: %s", error)
 
 
-def _make(folder: BankFolder, embedder: Identified, vectors: str | None) -> None:
+def _make(folder: BankFolder, embedder: Identified, vectors: str | None, trusted_sources: Iterable[str]) -> None:
     if folder.trajectory_ids():
         raise StorageError(
             f"{folder.path} holds trajectories but no bank.json: it is a bank that has lost its manifest, or not a "
             "bank. Choose a new folder and add the trajectories to it."
         )
-    manifest = Manifest(embedder=embedder.identity, width=embedder.width)
+    trusted = tuple(sorted(set(trusted_sources)))
+    manifest = Manifest(embedder=embedder.identity, width=embedder.width, trusted_sources=trusted)
     manifest = manifest if vectors is None else manifest.model_copy(update={"vectors": given_place(vectors)})
     place = folder.place_of_vectors(manifest)
     VectorTable.create(place, table_name(embedder.identity), str(folder.path), embedder.width)

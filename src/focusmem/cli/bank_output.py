@@ -78,6 +78,7 @@ def show_hits(found: "Hits", *, json: bool) -> None:
     typer.echo(f"Leakage guard: {removal}.")
 
 
-def show_entry(entry: "Entry") -> None:
+def show_entry(entry: "Entry", *, is_trusted: bool) -> None:
     rows = [(name, printable(str(value))) for name, value in entry if value is not None]
+    rows += [("is_trusted", str(is_trusted))]
     print_table(printable(entry.trajectory_id), ("what", "value"), rows)

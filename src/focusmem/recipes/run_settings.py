@@ -65,6 +65,8 @@ class MemorySettings:
     """`lab`, a folder or a hub id; None uses the policy's own, if there is one."""
     outcomes: tuple[Outcome, ...] | None = ("success",)
     """Search only trajectories with these outcomes, as the paper does; None searches all."""
+    only_trusted: bool = False
+    """Whether only the sources that the bank trusts are searched."""
     num_found: Annotated[int, Field(ge=0)] = 3
     """Maximum number of trajectories for a decision."""
     shows_history: bool = False

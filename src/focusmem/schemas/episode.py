@@ -44,6 +44,8 @@ class OfferedItem(Record):
     """Its place among the items of the same role, from zero."""
     trajectory_id: Text | None = None
     """The trajectory it was taken from, if it is episodic."""
+    source: Text | None = None
+    """Where that trajectory comes from, as the bank says."""
     num_steps: Count
     """The item's number of steps."""
     score: float | None = None

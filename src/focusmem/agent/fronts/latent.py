@@ -124,6 +124,7 @@ class LatentFront:
                 role=item.role,
                 rank=item.rank,
                 trajectory_id=item.trajectory_id,
+                source=item.source,
                 num_steps=len(item.steps),
                 score=item.score,
                 trust=None if logit is None else 1 / (1 + math.exp(-max(-500.0, logit))),

@@ -103,12 +103,14 @@ def with_vectors(bank: LabBank, vectors_ND: npt.NDArray[np.float32], embedder: s
             raise StorageError(f"The laboratory's experts left no trajectory {trajectory_id!r}.")
         return bank.stored(bank.place_of[trajectory_id])
 
+    entries = [Entry.of(as_trajectory(rollout, placeholder).trajectory) for rollout in bank.rollouts]
     return NumpyBank(
-        [Entry.of(as_trajectory(rollout, placeholder).trajectory) for rollout in bank.rollouts],
+        entries,
         vectors_ND,
         load,
         embedder=embedder,
         name="of the laboratory's experts",
+        trusted_sources=sorted({entry.source for entry in entries}),
     )
 
 
