@@ -106,6 +106,7 @@ def make_offer(trajectory: Trajectory, *, rank: int = 0, is_accepted: bool = Tru
         "role": "episodic",
         "rank": rank,
         "trajectory_id": trajectory.trajectory_id,
+        "source": trajectory.source,
         "num_steps": len(trajectory.steps),
         "score": 0.83,
         "trust": 0.91 if is_accepted else 0.12,

@@ -36,6 +36,7 @@ from focusmem.model.generation import GenerationConfig
 from focusmem.model.inputs import Row
 from focusmem.schemas import (
     Closing,
+    LeftOut,
     Observation,
     OfferedItem,
     Outcome,
@@ -166,6 +167,8 @@ class Prefix:
     """The prompt with memory in front, as our own policy receives it."""
     removed: Removal | None
     """What the leakage guard left out; None if no bank was searched."""
+    left_out: LeftOut | None
+    """What of the decision did not fit into the query of the search; None if everything did."""
 
     @property
     def prompt(self) -> Prompt:
@@ -218,7 +221,8 @@ class EpisodeMemory:
         decision = Decision(self.task, self._name, seen, self.steps, self.screenshots, self._is_guarded)
         asked = self.memory.mind.prompt_of(decision, self._events) if prompt is None else prompt
         prepared = self.memory.mind.prepare([decision], [asked])
-        return Prefix(self.memory, prepared.fronted[0], prepared.searches[0].removed)
+        search = prepared.searches[0]
+        return Prefix(self.memory, prepared.fronted[0], search.removed, search.left_out)
 
     def observe(
         self, screenshot: Picture, action: AnyAction | Mapping[str, Any] | str, *, error: str | None = None

@@ -25,7 +25,7 @@ function removedLine(removed) {
 function leftOutLine(leftOut) {
   if (!leftOut) return null;
   const words = `${plural(leftOut.num_frames, "screenshot")} and ${plural(leftOut.num_characters, "character")}`;
-  return make("p", { class: "faint" }, `Left out of the search's query, because it was too long: ${words}.`);
+  return make("p", { class: "faint left-out" }, `Left out of the search's query, because it was too long: ${words}.`);
 }
 
 function memoryCard(item, step, episode) {
