@@ -11,7 +11,7 @@ from focusmem.bank.embedder import Embedder
 from focusmem.bank.embedding import embed_each, in_batches, load_each
 from focusmem.bank.reports import Failure, Reembedded
 from focusmem.bank.store import TABLE_PREFIX, Bank, table_name
-from focusmem.bank.vectors import VectorsError, VectorTable, drop_table, table_names
+from focusmem.bank.vectors import NUMBERS, OPTIONAL_TEXTS, TEXTS, VectorsError, VectorTable, drop_table, table_names
 from focusmem.progress import Progress
 from focusmem.schemas import LeftOut
 
@@ -58,7 +58,8 @@ def _table_to_fill(bank: Bank, embedder: Embedder, *, is_fresh: bool) -> VectorT
 def _is_readable(bank: Bank, name: str) -> bool:
     try:
         table = VectorTable.open(bank.place, name, str(bank.folder.path))
-        for _ in table.scan(["trajectory_id", "content", "stamp", "sketch", "vector"]):
+        # All columns: a table of an older version may lack one, and is then begun again.
+        for _ in table.scan([*TEXTS, *OPTIONAL_TEXTS, *NUMBERS, "stamp", "sketch", "vector"]):
             pass
     except VectorsError:
         return False

@@ -96,7 +96,7 @@ def test_the_leakage_guard_is_on(experts, in_memory, on_disk, embedder):
 
 def test_vectors_that_are_known_are_not_made_again(experts, in_memory, embedder):
     handed_over = LabBank(World(0), "e", rollouts=experts.rollouts)
-    known = with_vectors(handed_over, in_memory.vectors_ND, embedder.identity)
+    known = with_vectors(handed_over, in_memory.vectors_ND, embedder)
     asked = list(moments(1))
     assert find(known, embedder, asked) == find(in_memory, embedder, asked)
 

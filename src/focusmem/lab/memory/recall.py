@@ -92,23 +92,24 @@ def searchable(bank: LabBank, embedder: Embedder, *, kept: Path | None = None) -
         vectors_ND = _embed(bank, embedder)
         if path is not None:
             _keep_vectors(path, vectors_ND)
-    return with_vectors(bank, vectors_ND, embedder.identity)
+    return with_vectors(bank, vectors_ND, embedder)
 
 
-def with_vectors(bank: LabBank, vectors_ND: npt.NDArray[np.float32], embedder: str) -> NumpyBank:
-    """The bank with known vectors, a row for each rollout; `embedder` is the identity of what made them."""
+def with_vectors(bank: LabBank, vectors_ND: npt.NDArray[np.float32], embedder: Embedder) -> NumpyBank:
+    """The bank with known vectors, a row for each rollout; `embedder` made them."""
 
     def load(trajectory_id: str) -> StoredTrajectory:
         if trajectory_id not in bank.place_of:
             raise StorageError(f"The laboratory's experts left no trajectory {trajectory_id!r}.")
         return bank.stored(bank.place_of[trajectory_id])
 
-    entries = [Entry.of(as_trajectory(rollout, placeholder).trajectory) for rollout in bank.rollouts]
+    items = (as_trajectory(rollout, placeholder) for rollout in bank.rollouts)
+    entries = [Entry.of(item.trajectory, embedder.left_out_of_trajectory(item)) for item in items]
     return NumpyBank(
         entries,
         vectors_ND,
         load,
-        embedder=embedder,
+        embedder=embedder.identity,
         name="of the laboratory's experts",
         trusted_sources=sorted({entry.source for entry in entries}),
     )
