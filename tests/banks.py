@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from factories import make_trajectory
-from focusmem.bank.embedder import Moment
+from focusmem.bank.forms import Moment
 from focusmem.errors import ConfigError
 from focusmem.files import sha256_hex, write_whole
 from focusmem.schemas import (
     Annotations,
     Episode,
+    LeftOut,
     Manifest,
     Outcome,
     Run,
@@ -50,6 +51,13 @@ class WordEmbedder:
 
     def embed_queries(self, moments: Sequence[Moment]) -> np.ndarray:
         return np.stack([self.vector(moment.instruction) for moment in moments])
+
+    def left_out_of_query(self, moment: Moment) -> LeftOut:
+        return LeftOut()
+
+    def left_out_of_trajectory(self, item: StoredTrajectory) -> LeftOut:
+        """All screenshots but one: it does not look at them, but banks should record something."""
+        return LeftOut(num_frames=len(item.trajectory.steps) - 1)
 
     def vector(self, text: str) -> np.ndarray:
         words = re.findall(r"\w+", text.lower()) or [""]

@@ -107,6 +107,7 @@ def make_offer(trajectory: Trajectory, *, rank: int = 0, is_accepted: bool = Tru
         "role": "episodic",
         "rank": rank,
         "trajectory_id": trajectory.trajectory_id,
+        "source": trajectory.source,
         "num_steps": len(trajectory.steps),
         "score": 0.83,
         "trust_logit": 2.3 if is_accepted else -2.0,

@@ -1,5 +1,7 @@
 """Decisions and what was found for them, for tests of the agent's parts."""
 
+from dataclasses import replace
+
 import torch
 
 from factories import make_screenshot, make_steps, make_trajectory
@@ -39,7 +41,7 @@ class FixedRetriever:
 
     def find(self, decisions, top):
         self.asked.append(([decision.episode_id for decision in decisions], top))
-        return [Search(self.search.found[:top])] * len(decisions)
+        return [replace(self.search, found=self.search.found[:top])] * len(decisions)
 
     def load(self, trajectory_id):
         return next(one.stored for one in self.search.found if one.hit.trajectory_id == trajectory_id)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import focusmem.agent.api
-from banks import WordEmbedder, make_many
+from banks import WordEmbedder, make_many, make_stored
 from factories import make_screenshot
 from focusmem import Memory
 from focusmem.agent.bank_retriever import BankRetriever
@@ -316,6 +316,26 @@ def test_only_trajectories_that_ended_so_are_searched(policy, folder, embedder):
     assert found[None]
     assert found["success",] <= {"success"}
     assert found["error",] <= {"error"}
+
+
+def test_only_trusted_sources_are_searched_and_items_name_theirs(policy, folder, tmp_path, embedder):
+    bank = Bank.create(tmp_path / "bank", embedder)
+    bank.add([make_stored(number, source=("ours", "theirs")[number % 2]) for number in range(6)], embedder)
+    parts = {"policy": folder / "policy", "checkpoint": folder / "memory", "bank": tmp_path / "bank"}
+    with pytest.raises(ConfigError, match="focusmem bank trust"):
+        Memory.load(**parts, embedder=embedder, only_trusted=True)
+    bank.trust(["ours"])
+    for only_trusted, sources in ((True, {"ours"}), (False, {"ours", "theirs"})):
+        memory = Memory(
+            LatentFront(policy, Serialiser(), MemoryUse(num_episodic=6)),
+            bank=bank,
+            embedder=embedder,
+            only_trusted=only_trusted,
+        )
+        episode = after(memory.begin(QUESTION, is_guarded=False), 5)
+        items = episode.prefix(screen(9)).items
+        assert {item.source for item in items if item.role == "episodic"} == sources
+        assert {item.source for item in items if item.role == "working"} == {None}
 
 
 def test_without_a_bank_there_is_the_episode_itself(policy, folder):

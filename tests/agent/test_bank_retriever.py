@@ -9,7 +9,7 @@ from factories import make_screenshot
 from focusmem.agent.bank_retriever import BankRetriever
 from focusmem.bank import Bank, Query
 from focusmem.errors import ConfigError, StorageError
-from focusmem.schemas import Observation
+from focusmem.schemas import LeftOut, Observation
 
 OUTCOMES = ("success", "failure", "error", "not_judged")
 
@@ -40,9 +40,9 @@ def bank(tmp_path_factory):
     return bank
 
 
-def at(number=0, *, instruction="Where is the thingzz made?", screen=0, site="", **changes):
+def at(number=0, *, instruction="Where is the thingzz made?", screen=0, **changes):
     decision = make_decision(number, **changes)
-    task = decision.task.model_copy(update={"instruction": instruction, "site": site})
+    task = decision.task.model_copy(update={"instruction": instruction})
     seen = Observation(make_screenshot(900 + screen), "", "", ())
     return type(decision)(task, decision.episode_id, seen, decision.steps, decision.screenshots, decision.is_guarded)
 
@@ -79,7 +79,7 @@ def test_equal_moments_are_embedded_once(bank, embedder):
 
 
 def test_many_moments_are_forgotten_the_oldest_first(bank, embedder, monkeypatch):
-    monkeypatch.setattr("focusmem.agent.bank_retriever._NUM_VECTORS_KEPT", 3)
+    monkeypatch.setattr("focusmem.agent.bank_retriever._NUM_QUERIES_KEPT", 3)
     retriever = BankRetriever(bank, embedder)
     decisions = [at(screen=screen) for screen in range(5)]
     together = retriever.find(decisions, 2)
@@ -98,12 +98,30 @@ def test_only_the_wanted_outcomes_are_found(bank, embedder):
         assert names(search) == expected != []
 
 
-def test_the_site_may_be_kept_from_the_embedder(bank, embedder):
-    BankRetriever(bank, embedder).find([at(site="shop.example")], 2)
-    BankRetriever(bank, embedder, shows_site=False).find([at(site="shop.example")], 2)
-    [[named], [nameless]] = embedder.calls
-    assert (named.site, nameless.site) == ("shop.example", "")
-    assert named.instruction == nameless.instruction != ""
+def test_only_trusted_sources_are_found_as_long_as_they_are_trusted(tmp_path, embedder):
+    bank = Bank.create(tmp_path / "bank", embedder)
+    bank.add([make_stored(number, source=("ours", "theirs")[number % 2]) for number in range(6)], embedder)
+    with pytest.raises(ConfigError, match="focusmem bank trust"):
+        BankRetriever(bank, embedder, only_trusted=True)
+    bank.trust(["ours"])
+    retriever = BankRetriever(bank, embedder, only_trusted=True)
+    [search] = retriever.find([at()], 9)
+    assert [one.stored.trajectory.source for one in search.found] == ["ours"] * 3
+    Bank.open(tmp_path / "bank").trust(["theirs"])
+    [search] = retriever.find([at()], 9)
+    assert [one.stored.trajectory.source for one in search.found] == ["theirs"] * 3
+    assert len(BankRetriever(bank, embedder).find([at()], 9)[0].found) == 6
+
+
+def test_a_search_tells_what_did_not_fit_into_its_query(bank):
+    class Small(WordEmbedder):
+        def left_out_of_query(self, moment):
+            return LeftOut(num_frames=max(0, len(moment.digests) - 3))
+
+    retriever = BankRetriever(bank, Small())
+    for _ in range(2):  # embedded, then known
+        searches = retriever.find([at(num_steps=2), at(num_steps=5)], 1)
+        assert [search.left_out for search in searches] == [None, LeftOut(num_frames=1)]
 
 
 def test_what_could_give_the_task_away_is_removed_and_counted(bank, embedder):
@@ -148,7 +166,7 @@ def test_few_trajectories_are_kept(bank, embedder, monkeypatch):
 
 
 def test_threads_may_search_at_once(bank, monkeypatch):
-    monkeypatch.setattr("focusmem.agent.bank_retriever._NUM_VECTORS_KEPT", 2)
+    monkeypatch.setattr("focusmem.agent.bank_retriever._NUM_QUERIES_KEPT", 2)
     monkeypatch.setattr("focusmem.agent.bank_retriever._NUM_TRAJECTORIES_KEPT", 2)
     retriever = BankRetriever(bank, WordEmbedder())
     decisions = [at(number, instruction=f"Where is thing {number} made?") for number in range(6)]

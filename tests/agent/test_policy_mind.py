@@ -1,4 +1,5 @@
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from focusmem.errors import ConfigError, WorldError
 from focusmem.evidence import Serialiser, working_items
 from focusmem.lab.policy.texts import PROMPTS
 from focusmem.model.generation import GenerationConfig
-from focusmem.schemas import StepNotes, Turn
+from focusmem.schemas import LeftOut, StepNotes, Turn
 from toys import make_policy
 
 SHORT = GenerationConfig(max_new_tokens=6)
@@ -165,10 +166,12 @@ def test_other_peoples_agents_get_the_same_from_the_same_parts(memory):
 
 
 def test_the_notes_of_a_step_are_complete(memory, policy):
-    decision, search = make_decision(num_steps=5), make_search(1, 2)
+    decision, left_out = make_decision(num_steps=5), LeftOut(num_frames=1)
+    search = replace(make_search(1, 2), left_out=left_out)
     front = LatentFront(memory, Serialiser(), MemoryUse(is_gated=False))
     mind = PolicyMind(policy, front, retriever=FixedRetriever(search))
     [reply] = mind.ask([decision])
+    assert reply.notes.left_out == left_out
     notes, prompt = reply.notes, own_prompt(decision)
     assert notes.prompt == as_text(prompt)
     assert notes.prompt[0].startswith("system: ")

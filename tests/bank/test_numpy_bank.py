@@ -18,6 +18,7 @@ from focusmem.schemas import Annotations
 
 OUTCOMES = ("success", "failure", "error", "not_judged")
 THINGS = ("lamp", "mug", "chair")
+SOURCES = ("ours", "theirs")
 
 stored_trajectories = st.lists(
     st.builds(
@@ -25,6 +26,7 @@ stored_trajectories = st.lists(
         instruction=st.sampled_from([f"How much is the {thing}?" for thing in THINGS] + ["Buy a mug", "Look around"]),
         task_id=st.sampled_from([f"shop/{number}" for number in range(4)]),
         outcome=st.sampled_from(OUTCOMES),
+        source=st.sampled_from(SOURCES),
         annotations=st.builds(
             Annotations,
             instance=st.sampled_from([None, *THINGS]),
@@ -41,7 +43,18 @@ queries = st.none() | st.builds(
     template=st.sampled_from([None, "Buy {}"]),
 )
 searches = st.lists(
-    st.tuples(queries, st.none() | st.sets(st.sampled_from(OUTCOMES)), st.integers(1, 9)), min_size=1, max_size=6
+    st.tuples(
+        queries,
+        st.fixed_dictionaries(
+            {
+                "outcomes": st.none() | st.sets(st.sampled_from(OUTCOMES)),
+                "sources": st.none() | st.sets(st.sampled_from(SOURCES)),
+            }
+        ),
+        st.integers(1, 9),
+    ),
+    min_size=1,
+    max_size=6,
 )
 
 
@@ -63,28 +76,29 @@ def test_a_numpy_bank_finds_what_the_vector_store_finds(records, asked, catalogu
         numpy_bank = open_bank(Path(folder) / "export")
         assert isinstance(numpy_bank, NumpyBank)
         assert (numpy_bank.entries(), numpy_bank.sites()) == (stored.entries(), stored.sites())
-        for number, (query, outcomes, top) in enumerate(asked):
+        for number, (query, among, top) in enumerate(asked):
             vector = embedder.vector(f"mug {number}")
-            expected = stored.search(vector, query, top, outcomes=outcomes)
-            hits = numpy_bank.search(vector, query, top, outcomes=outcomes)
+            expected = stored.search(vector, query, top, **among)
+            hits = numpy_bank.search(vector, query, top, **among)
             assert hits.hits == expected.hits
             assert hits.is_exact
             assert told(hits.removed) == told(expected.removed)
-            roughly = sketched.search(vector, query, top, outcomes=outcomes)
+            roughly = sketched.search(vector, query, top, **among)
             assert [hit.score for hit in roughly.hits] == pytest.approx([hit.score for hit in hits.hits], abs=1e-5)
             assert told(roughly.removed) == told(expected.removed)
 
 
 @settings(max_examples=25)
-@given(stored_trajectories, queries, st.sets(st.sampled_from(OUTCOMES)))
-def test_a_search_for_outcomes_equals_a_bank_of_these_alone(records, query, outcomes):
+@given(stored_trajectories, queries, st.sets(st.sampled_from(OUTCOMES)), st.sets(st.sampled_from(SOURCES)))
+def test_a_search_for_outcomes_and_sources_equals_a_bank_of_these_alone(records, query, outcomes, sources):
     embedder = WordEmbedder(width=24)
     items = [make_stored(number, num_steps=1, **record) for number, record in enumerate(records)]
-    whole, part = (
-        in_memory(own, embedder) for own in (items, [one for one in items if one.trajectory.outcome in outcomes])
-    )
+    records = [(item, item.trajectory) for item in items]
+    wanted = [item for item, one in records if one.outcome in outcomes and one.source in sources]
+    whole, part = (in_memory(own, embedder) for own in (items, wanted))
     vector = embedder.vector("mug")
-    found, expected = whole.search(vector, query, 9, outcomes=outcomes), part.search(vector, query, 9)
+    found = whole.search(vector, query, 9, outcomes=outcomes, sources=sources)
+    expected = part.search(vector, query, 9)
     # A product of other matrices may differ in its last digit.
     assert {hit.trajectory_id: hit.score for hit in found.hits} == pytest.approx(
         {hit.trajectory_id: hit.score for hit in expected.hits}, abs=1e-6

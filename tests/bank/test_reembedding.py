@@ -1,6 +1,7 @@
 import shutil
 from pathlib import Path
 
+import lancedb
 import pytest
 
 from banks import WordEmbedder, ids_of, make_many, make_stored
@@ -208,3 +209,13 @@ def test_deletions_left_unfinished_are_finished(path):
     reembed(path, OLD)
     assert sorted(ids_of(make_many(20, num_steps=1))) != Bank.open(path).folder.trajectory_ids()
     check_all_are_found(path, OLD, 19)
+
+
+def test_a_table_without_one_of_todays_columns_is_made_again(tmp_path):
+    bank = Bank.create(tmp_path / "bank", WordEmbedder())
+    bank.add(make_many(3), WordEmbedder())
+    lancedb.connect(bank.place).open_table(bank.vectors.name).drop_columns(["num_frames_left_out"])
+    with pytest.raises(StorageError, match="focusmem bank reembed"):
+        Bank.open(tmp_path / "bank").entries()
+    assert reembed(tmp_path / "bank", WordEmbedder()).num_embedded == 3
+    assert [entry.num_frames_left_out for entry in Bank.open(tmp_path / "bank").entries()] == [1, 1, 1]

@@ -52,7 +52,7 @@ def test_adding_says_what_happened(trajectories, tmp_path):
     words = ("add", tmp_path / "bank", trajectories, "--embedder", "toy", "--set", "max_key_frames=1")
     first = answer(*words, exit_code=1)
     assert (first["num_added"], first["num_known"], first["num_failed"]) == (4, 0, 1)
-    assert (first["num_frames"], first["num_frames_used"]) == (8, 4)
+    assert (first["num_shortened"], first["num_frames_left_out"], first["num_characters_left_out"]) == (4, 4, 0)
     assert first["failures"][0]["name"] == str(trajectories / "trajectory-2")
     assert answer(*words, exit_code=1)["num_known"] == 4
     text = focusmem(*words, exit_code=1).output
@@ -95,6 +95,39 @@ def test_list_and_stats(bank):
     assert "2 of 5 trajectories." in focusmem("list", bank, "--limit", "2").output
     assert answer("stats", bank)["num_trajectories"] == 5
     assert "num_trajectories" in focusmem("stats", bank).output
+
+
+def test_show_tells_what_the_embedder_left_out(trajectories, tmp_path):
+    bank = tmp_path / "bank"
+    adding = focusmem("add", bank, trajectories, "--embedder", "toy", "--set", "max_key_frames=1").output
+    assert "5 were not read whole by the embedder" in adding
+    [shown] = answer("show", bank, "trajectory-3")["trajectories"]
+    assert (shown["source"], shown["num_frames_left_out"], shown["num_characters_left_out"]) == ("factory", 1, 0)
+    assert "factory" in focusmem("show", bank, "trajectory-3", "trajectory-1").output
+    assert "focusmem bank list" in refused("show", bank, "trajectory-9")
+    assert answer("reembed", bank, "--embedder", "toy")["num_shortened"] == 0
+    [shown] = answer("show", bank, "trajectory-3")["trajectories"]
+    assert shown["num_frames_left_out"] == 0
+
+
+def test_trusted_sources_are_named_and_searched_alone(trajectories, tmp_path):
+    bank = tmp_path / "bank"
+    upload = make_stored(9)
+    save_trajectory(tmp_path / "upload" / "t", upload.trajectory, upload.screenshots)
+    focusmem("add", bank, trajectories, "--embedder", "toy")
+    focusmem("add", bank, tmp_path / "upload", "--embedder", "toy", "--source", "an upload")
+    asked = ("search", bank, "x", "--embedder", "toy", "--top", "9", "--no-guard")
+    assert "focusmem bank trust" in refused(*asked, "--trusted-sources")
+    assert "no trajectory from 'uploads'" in refused("trust", bank, "uploads")
+    assert "--none" in refused("trust", bank)
+    assert answer("trust", bank, "an upload")["trusted_sources"] == ["an upload"]
+    assert [hit["trajectory_id"] for hit in answer(*asked, "--trusted-sources")["hits"]] == ["trajectory-9"]
+    assert len(answer(*asked)["hits"]) == 6
+    assert answer("stats", bank)["trusted_sources"] == ["an upload"]
+    shown = answer("show", bank, "trajectory-9", "trajectory-1")["trajectories"]
+    assert [one["is_trusted"] for one in shown] == [True, False]
+    assert "trusts: no source" in focusmem("trust", bank, "--none").output
+    assert "--source is empty" in refused("add", bank, tmp_path / "upload", "--embedder", "toy", "--source", " ")
 
 
 def test_search_as_an_agent_would(bank, tmp_path):
@@ -212,8 +245,7 @@ def test_no_bank_says_how_to_make_one(tmp_path, verb):
         ("max_key_frames=1.5", "max_key_frames is 1.5"),
         ("max_key_frames=true", "max_key_frames is True"),
         ("key_instruction=5", "key_instruction is 5"),
-        ("key_parts=instruction", "key_parts is 'instruction'"),
-        ('key_parts=["nonsense"]', "key_parts.0 is 'nonsense'; choose one of 'instruction', 'site' or 'actions'"),
+        ("form=complete", "form is 'complete'; choose one of 'complete-1' or 'laboratory-1'"),
     ],
 )
 def test_bad_settings_are_named(trajectories, tmp_path, setting, message):
@@ -222,7 +254,7 @@ def test_bad_settings_are_named(trajectories, tmp_path, setting, message):
 
 
 def test_settings_of_every_kind_are_taken(trajectories, tmp_path):
-    given = ["max_key_frames=null", "num_query_frames=2", "key_instruction=Read this", 'key_parts=["site"]']
+    given = ["max_key_frames=null", "max_length=4096", "key_instruction=Read this", "form=laboratory-1"]
     settings = [word for setting in given for word in ("--set", setting)]
     assert answer("add", tmp_path / "bank", trajectories, "--embedder", "toy", *settings)["num_added"] == 5
 

@@ -154,6 +154,7 @@ def test_the_laboratory_reports_what_its_evaluation_reported(toy_weights, tmp_pa
 
 def test_a_dry_run_prints_settings_that_can_be_read_back(tmp_path):
     chosen = ["--memory", "full", "--tasks", "7", "--set", "memory.num_found=2", "--device", "cuda"]
+    chosen += ["--trusted-sources"]
     printed = CliRunner().invoke(app, ["run", "lab", *chosen, "--dry-run", "--out", str(tmp_path / "run")]).stdout
     (tmp_path / "settings.toml").write_text(printed)
     assert not (tmp_path / "run").exists()
@@ -161,6 +162,7 @@ def test_a_dry_run_prints_settings_that_can_be_read_back(tmp_path):
     assert again == printed
     settings = resolved(web(), file=tmp_path / "settings.toml")
     assert (settings.memory.num_found, settings.suite.lab.num_tasks, settings.policy.device) == (2, 7, "cuda")
+    assert settings.memory.only_trusted
     assert settings.policy.generation.max_new_tokens == lab().policy.generation.max_new_tokens
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from banks import WordEmbedder, make_many, make_stored
 from focusmem.bank import Bank, Query
-from focusmem.bank.embedder import Moment
+from focusmem.bank.forms import Moment
 from focusmem.data.config import DataConfig
 from focusmem.data.preparation import load_prepared, prepare
 from focusmem.errors import ConfigError, StorageError
@@ -121,3 +121,19 @@ def test_a_bank_is_needed(policy, data, tmp_path):
         prepare(policy, WordEmbedder, replace(data, bank=None), tmp_path / "prepared")
     with pytest.raises(ConfigError, match=r"min_steps is 20, above max_steps, 15"):
         DataConfig(min_steps=20)
+
+
+def test_only_trusted_trajectories_are_found_and_mislead(policy, data, tmp_path):
+    bank = Bank.open(data.bank)
+    bank.add([stored(number, source="theirs") for number in range(20, 26)], WordEmbedder())
+    trusting = replace(data, only_trusted=True)
+    with pytest.raises(ConfigError, match="focusmem bank trust"):
+        prepare(policy, WordEmbedder, trusting, tmp_path / "prepared", has_lessons=False)
+    bank.trust(["factory"])
+    prepared = prepare(policy, WordEmbedder, trusting, tmp_path / "prepared", has_lessons=False)
+    names = {name for one in prepared.found for decision in one.decisions for name, _ in decision.hits}
+    trusted = {entry.trajectory_id for entry in bank.entries() if entry.source == "factory"}
+    assert names <= trusted == set(prepared.sites)
+    bank.trust(["theirs"])
+    with pytest.raises(ConfigError, match="prepared for another policy, bank or data"):
+        load_prepared(policy, trusting, tmp_path / "prepared")

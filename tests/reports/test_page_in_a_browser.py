@@ -9,7 +9,7 @@ from clocks import PATIENT_S
 from factories import make_screenshot, make_trajectory
 from focusmem.evaluation.metrics import figures
 from focusmem.reports import write_page
-from focusmem.schemas import RunFolder, make_action, save_trajectory
+from focusmem.schemas import LeftOut, RunFolder, make_action, save_trajectory
 from stored_runs import make_finished, make_notes, make_offer, make_task, with_action, with_closing, write_run
 
 pytestmark = pytest.mark.browser
@@ -217,11 +217,23 @@ def test_memory_shows_what_was_offered_and_what_became_of_it(tmp_path, reader):
     offers = [
         make_offer(trajectory),
         make_offer(trajectory, rank=1, is_accepted=False, trajectory_id="lost", trust_logit=18.0, threshold_logit=19.5),
-        make_offer(trajectory, rank=0, role="working", trajectory_id=None, score=None, trust_logit=None, attention=()),
+        make_offer(
+            trajectory,
+            rank=0,
+            role="working",
+            trajectory_id=None,
+            source=None,
+            score=None,
+            trust_logit=None,
+            attention=(),
+        ),
     ]
     save_trajectory(tmp_path / "one" / "recalled" / trajectory.trajectory_id, trajectory, screenshots)
-    reader.open(page_of(tmp_path, [make_finished(1, notes=(make_notes(*offers, num_removed={"template": 4}),) * 3)]))
+    notes = make_notes(*offers, num_removed={"template": 4}, left_out=LeftOut(num_frames=2))
+    reader.open(page_of(tmp_path, [make_finished(1, notes=(notes,) * 3)]))
     assert reader.text(".removed") == "Trajectories removed by the leakage guard: 4 by template."
+    assert reader.text(".left-out").endswith("because it was too long: 2 screenshots and 0 characters.")
+    assert reader.texts(".provenance") == ["Source: factory"] * 2
     assert reader.texts(".decision") == ["accepted", "rejected", "accepted"]
     assert reader.text(".memory h3 small") == "2 of 3 accepted, 16 memory tokens"
     assert reader.texts(".card:first-of-type .measure b") == ["0.83", "2.30"]

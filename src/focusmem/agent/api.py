@@ -37,6 +37,7 @@ from focusmem.model.generation import GenerationConfig
 from focusmem.model.inputs import Row
 from focusmem.schemas import (
     Closing,
+    LeftOut,
     Observation,
     OfferedItem,
     Outcome,
@@ -70,11 +71,12 @@ class Memory:
         embedder: Embedder | None = None,
         prompt: PromptBuilder | None = None,
         outcomes: Collection[Outcome] | None = None,
+        only_trusted: bool = False,
     ) -> None:
         self.front = front
         self.bank = bank
         self.policy = LocalPolicy(front.policy.backbone)
-        retriever = _retriever(bank, embedder, outcomes)
+        retriever = _retriever(bank, embedder, outcomes, only_trusted=only_trusted)
         self.mind = PolicyMind(self.policy, front, retriever=retriever, prompt=prompt)
         self.episode_numbers = count(1)
 
@@ -91,6 +93,7 @@ class Memory:
         use: MemoryUse | None = None,
         prompts: str | Path | None = None,
         outcomes: Collection[Outcome] | None = None,
+        only_trusted: bool = False,
     ) -> Self:
         """`policy` and `embedder` are folders, hub ids, or objects that are loaded already. `encoder` is given in the
         same way if another model than the policy encodes the evidence.
@@ -98,13 +101,16 @@ class Memory:
         By default exactly the trained parts of the memory act, according to its card. `prompts` is a folder with the
         wording that the memory was trained with, if it is not ours: it holds `agent` and `evidence`, like
         `focusmem/agent/prompts` and `focusmem/evidence/prompts`. `outcomes` restricts the search to trajectories with
-        these outcomes; the paper searches `("success",)` only.
+        these outcomes; the paper searches `("success",)` only. `only_trusted` restricts it to the sources that the bank
+        trusts, see `focusmem bank trust`.
         """
         stored = Checkpoint.open(Path(checkpoint))  # what fails fast is checked first
         opened = None if bank is None else open_bank(bank)
         if isinstance(embedder, str | Path):
             embedder = QwenEmbedder.load(embedder, device=device)
-        _retriever(opened, embedder)  # fails if they do not belong together, before the policy is loaded
+        _retriever(
+            opened, embedder, only_trusted=only_trusted
+        )  # fails if they do not belong together, before the policy is loaded
         reader = None if encoder is None else _backbone(encoder, device)
         built = stored.build(_backbone(policy, device), encoder_backbone=reader)
         for other in (reader, embedder.backbone if isinstance(embedder, QwenEmbedder) else None):
@@ -112,9 +118,14 @@ class Memory:
                 other.share_vision(built.backbone)
         agent, evidence = (None, None) if prompts is None else (Path(prompts) / "agent", Path(prompts) / "evidence")
         shows_errors = stored.trained_with_errors()
-        front = LatentFront(built, Serialiser(evidence, shows_errors=shows_errors), use or trained_use(stored))
-        prompt = PromptBuilder(agent, shows_errors=shows_errors)
-        return cls(front, bank=opened, embedder=embedder, prompt=prompt, outcomes=outcomes)
+        return cls(
+            LatentFront(built, Serialiser(evidence, shows_errors=shows_errors), use or trained_use(stored)),
+            bank=opened,
+            embedder=embedder,
+            prompt=PromptBuilder(agent, shows_errors=shows_errors),
+            outcomes=outcomes,
+            only_trusted=only_trusted,
+        )
 
     def begin(self, task: str | Task, *, task_id: str | None = None, is_guarded: bool = True) -> "EpisodeMemory":
         """Starts an episode of a task: its instruction, or a record that says more.
@@ -160,6 +171,8 @@ class Prefix:
     """The prompt with memory in front, as our own policy receives it."""
     removed: Removal | None
     """What the leakage guard left out; None if no bank was searched."""
+    left_out: LeftOut | None
+    """What of the decision did not fit into the query of the search; None if everything did."""
 
     @property
     def prompt(self) -> Prompt:
@@ -214,7 +227,8 @@ class EpisodeMemory:
         decision = Decision(self.task, self._name, seen, self.steps, self.screenshots, self._is_guarded)
         asked = self.memory.mind.prompt_of(decision, self._events) if prompt is None else prompt
         prepared = self.memory.mind.prepare([decision], [asked])
-        return Prefix(self.memory, prepared.fronted[0], prepared.searches[0].removed)
+        search = prepared.searches[0]
+        return Prefix(self.memory, prepared.fronted[0], search.removed, search.left_out)
 
     def observe(
         self, screenshot: Picture, action: AnyAction | Mapping[str, Any] | str, *, error: str | None = None
@@ -274,7 +288,11 @@ def trained_use(stored: Checkpoint) -> MemoryUse:
 
 
 def _retriever(
-    bank: SearchableBank | None, embedder: Embedder | None, outcomes: Collection[str] | None = None
+    bank: SearchableBank | None,
+    embedder: Embedder | None,
+    outcomes: Collection[str] | None = None,
+    *,
+    only_trusted: bool = False,
 ) -> BankRetriever | None:
     if bank is None and embedder is None:
         return None
@@ -282,7 +300,7 @@ def _retriever(
         raise ConfigError("There is an embedder but no bank to search with it; give both, or neither.")
     if embedder is None:
         raise ConfigError("The bank is searched with vectors of its embedder; give the embedder as well.")
-    return BankRetriever(bank, embedder, outcomes=outcomes)
+    return BankRetriever(bank, embedder, outcomes=outcomes, only_trusted=only_trusted)
 
 
 def _backbone(source: str | Path | Backbone, device: str) -> Backbone:

@@ -3,24 +3,28 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
-from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from focusmem.agent.decision import Decision
 from focusmem.agent.retrieval import FoundTrajectory, Search
 from focusmem.bank.base import SearchableBank
-from focusmem.bank.embedder import Embedder, Moment, Vectors
+from focusmem.bank.embedder import Embedder, Vectors
+from focusmem.bank.forms import Moment
 from focusmem.bank.leakage import Query
+from focusmem.bank.trust import sources_to_search
 from focusmem.errors import ConfigError
-from focusmem.schemas import StoredTrajectory
+from focusmem.schemas import LeftOut, StoredTrajectory
 
-_NUM_VECTORS_KEPT: Final = 256
+_NUM_QUERIES_KEPT: Final = 256
 _NUM_TRAJECTORIES_KEPT: Final = 32
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
 
-_MomentKey = tuple[Moment, tuple[str, ...]]
+_MomentKey: TypeAlias = tuple[str, tuple[str, ...], tuple[str, ...]]
+"""Instruction, actions and digests of screenshots: all that an embedder reads of a moment."""
+_Query: TypeAlias = tuple[Vectors, LeftOut]
+"""A vector (D,), and what of the moment was left out of it."""
 
 
 class BankRetriever:
@@ -35,18 +39,19 @@ class BankRetriever:
         embedder: Embedder,
         *,
         outcomes: Collection[str] | None = None,
-        shows_site: bool = True,
+        only_trusted: bool = False,
     ) -> None:
-        """`outcomes` restricts the search to trajectories with these outcomes. With `shows_site` off, the embedder is
-        not given the site's name and has to recognise the site by its looks.
+        """`outcomes` restricts the search to trajectories with these outcomes, and `only_trusted` to the sources that
+        the bank trusts.
         """
         bank.check_embedder(embedder.identity)
         self.bank, self.embedder = bank, embedder
-        self._outcomes, self._shows_site = outcomes, shows_site
-        self._vectors: OrderedDict[_MomentKey, Vectors] = OrderedDict()
+        self._outcomes, self._only_trusted = outcomes, only_trusted
+        self._sources()
+        self._queries: OrderedDict[_MomentKey, _Query] = OrderedDict()
         self._loaded: OrderedDict[str, StoredTrajectory] = OrderedDict()
         self._lock = threading.Lock()
-        """Guards the kept vectors and trajectories. It is not held while something is embedded or loaded."""
+        """Guards the kept queries and trajectories. It is not held while something is embedded or loaded."""
 
     @property
     def identity(self) -> str:
@@ -55,8 +60,8 @@ class BankRetriever:
     def find(self, decisions: Sequence[Decision], top: int) -> list[Search]:
         if top < 1:
             raise ConfigError(f"The retriever was asked for {top} trajectories; ask for at least 1.")
-        vectors = self._embed([self._moment(decision) for decision in decisions])
-        return [self._search(decision, vector_D, top) for decision, vector_D in zip(decisions, vectors, strict=True)]
+        queries = self._embed([moment_of(decision) for decision in decisions])
+        return [self._search(decision, *query, top) for decision, query in zip(decisions, queries, strict=True)]
 
     def load(self, trajectory_id: str) -> StoredTrajectory:
         with self._lock:
@@ -69,27 +74,33 @@ class BankRetriever:
             _keep(self._loaded, trajectory_id, kept, _NUM_TRAJECTORIES_KEPT)
         return kept
 
-    def _search(self, decision: Decision, vector_D: Vectors, top: int) -> Search:
+    def _search(self, decision: Decision, vector_D: Vectors, left_out: LeftOut, top: int) -> Search:
         query = Query.of(decision.task) if decision.is_guarded else None
-        hits = self.bank.search(vector_D, query, top, outcomes=self._outcomes)
-        return Search(tuple(FoundTrajectory(hit, self.load(hit.trajectory_id)) for hit in hits.hits), hits.removed)
+        hits = self.bank.search(vector_D, query, top, outcomes=self._outcomes, sources=self._sources())
+        found = tuple(FoundTrajectory(hit, self.load(hit.trajectory_id)) for hit in hits.hits)
+        return Search(found, hits.removed, None if left_out.is_nothing else left_out)
 
-    def _moment(self, decision: Decision) -> Moment:
-        moment = Moment.of(decision.task, decision.steps, decision.screenshots, decision.seen.screenshot)
-        return moment if self._shows_site else replace(moment, site="")
+    def _sources(self) -> tuple[str, ...] | None:
+        """Read for each search, so that a source that is no longer trusted is not searched any more."""
+        return sources_to_search(self.bank, only_trusted=self._only_trusted)
 
-    def _embed(self, moments: Sequence[Moment]) -> list[Vectors]:
-        """A vector (D,) for each moment."""
+    def _embed(self, moments: Sequence[Moment]) -> list[_Query]:
         keys = [_key(moment) for moment in moments]
         with self._lock:
-            vectors = {key: self._vectors[key] for key in keys if key in self._vectors}
-        missing = {key: moment for key, moment in zip(keys, moments, strict=True) if key not in vectors}
+            queries = {key: self._queries[key] for key in keys if key in self._queries}
+        missing = {key: moment for key, moment in zip(keys, moments, strict=True) if key not in queries}
         if missing:
-            vectors |= zip(missing, self.embedder.embed_queries(list(missing.values())), strict=True)
+            vectors = self.embedder.embed_queries(list(missing.values()))
+            left_out = map(self.embedder.left_out_of_query, missing.values())
+            queries |= zip(missing, zip(vectors, left_out, strict=True), strict=True)
         with self._lock:
-            for key, vector_D in vectors.items():
-                _keep(self._vectors, key, vector_D, _NUM_VECTORS_KEPT)
-        return [vectors[key] for key in keys]
+            for key, query in queries.items():
+                _keep(self._queries, key, query, _NUM_QUERIES_KEPT)
+        return [queries[key] for key in keys]
+
+
+def moment_of(decision: Decision) -> Moment:
+    return Moment.of(decision.task, decision.steps, decision.screenshots, decision.seen.screenshot)
 
 
 def _keep(kept: OrderedDict[KeyT, ValueT], key: KeyT, value: ValueT, limit: int) -> None:
@@ -101,5 +112,4 @@ def _keep(kept: OrderedDict[KeyT, ValueT], key: KeyT, value: ValueT, limit: int)
 
 
 def _key(moment: Moment) -> _MomentKey:
-    """Screenshots are compared by digest."""
-    return replace(moment, screenshots=()), tuple(shot.digest for shot in moment.screenshots)
+    return moment.instruction, tuple(event.action for event in moment.recent), moment.digests

@@ -141,6 +141,7 @@ def _notes(fronted: Fronted, search: Search, completion: Completion, together: S
         prompt=as_text(fronted.prompt),
         offered=fronted.offered,
         num_removed=search.num_removed,
+        left_out=search.left_out,
         num_prompt_tokens=None if num_input is None or num_memory is None else num_input - num_memory,
         num_memory_tokens=num_memory,
         num_encoded=fronted.num_encoded,

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from focusmem.agent.decision import Decision
 from focusmem.bank.leakage import Removal
-from focusmem.schemas import Hit, StoredTrajectory
+from focusmem.schemas import Hit, LeftOut, StoredTrajectory
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class Search:
     """The best first."""
     removed: Removal | None = None
     """What the leakage guard removed before the search; None if nothing was searched."""
+    left_out: LeftOut | None = None
+    """What of the decision did not fit into the query; None if everything did."""
 
     @property
     def num_removed(self) -> dict[str, int]:

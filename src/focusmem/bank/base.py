@@ -24,12 +24,18 @@ class SearchableBank(Protocol):
         top: int = 3,
         *,
         outcomes: Collection[str] | None = None,
+        sources: Collection[str] | None = None,
     ) -> Hits:
         """The `top` nearest trajectories that share no key of the leakage guard with `query`; with None the guard is
         off.
 
-        `outcomes` restricts the search to trajectories with these outcomes; None allows all.
+        `outcomes` and `sources` restrict the search to trajectories with these outcomes and from these sources; None
+        allows all.
         """
+
+    @property
+    def trusted_sources(self) -> tuple[str, ...]:
+        """The sources that the bank trusts; empty if it names none."""
 
     def load(self, trajectory_id: str) -> StoredTrajectory:
         """Reads the record at once, and screenshots when they are used."""

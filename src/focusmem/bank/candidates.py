@@ -1,5 +1,6 @@
-"""What a search knows of each trajectory besides its vector: id, keys of the leakage guard, outcome. N rows."""
+"""What a search knows of each trajectory besides its vector: id, keys of the leakage guard, outcome, source. N rows."""
 
+import hashlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import get_args
@@ -7,7 +8,7 @@ from typing import get_args
 import numpy as np
 import numpy.typing as npt
 
-from focusmem.bank.leakage import Flags, KeyColumns
+from focusmem.bank.leakage import Flags, KeyColumns, Numbers
 from focusmem.errors import ConfigError, RecordError
 from focusmem.schemas import Outcome
 
@@ -23,6 +24,15 @@ class Candidates:
     ids_N: npt.NDArray[np.object_]
     keys: KeyColumns
     outcomes_N: Codes
+    sources_N: Numbers
+
+    def wanted(self, outcomes: Collection[str] | None, sources: Collection[str] | None) -> Flags | None:
+        """A mask (N,): True for each trajectory with one of these outcomes and from one of these sources. None allows
+        all, and is returned if all are wanted.
+        """
+        masks = [] if outcomes is None else [self.ended_so(outcomes)]
+        masks += [] if sources is None else [np.isin(self.sources_N, source_numbers(sources))]
+        return np.logical_and.reduce(masks) if masks else None
 
     def ended_so(self, outcomes: Collection[str]) -> Flags:
         """A mask (N,): True for each trajectory with one of these outcomes."""
@@ -40,3 +50,15 @@ def outcome_codes(outcomes: Iterable[str]) -> Codes:
         return np.array([_CODE_OF[outcome] for outcome in outcomes], dtype=np.uint8)
     except KeyError as unknown:
         raise RecordError(f"The bank lists a trajectory with the outcome {unknown}, which does not exist.") from None
+
+
+def source_numbers(sources: Iterable[str]) -> Numbers:
+    """Sources as 64 bits of a digest: a large bank is filtered without comparing texts."""
+    listed = list(sources)
+    numbers = {source: _number(source) for source in set(listed)}
+    return np.array([numbers[source] for source in listed], dtype=np.int64)
+
+
+def _number(source: str) -> int:
+    digest = hashlib.blake2b(source.encode(errors="surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)

@@ -18,11 +18,11 @@ Checks = npt.NDArray[np.int64]
 
 ENTRY_COLUMNS = (
     *("trajectory_id", "content", "task_id", "instruction", "site", "outcome", "source"),
-    *("num_steps", "instance", "template"),
+    *("num_steps", "instance", "template", "num_frames_left_out", "num_characters_left_out"),
 )
 """What `entry_check` covers: all that lists and exports show, and the trajectory's digest."""
 SEARCH_NUMBERS = ("guard", "task_key", "instance_key", "template_key", "wording_key", "vector_check")
-SEARCH_COLUMNS = ("trajectory_id", "outcome", *SEARCH_NUMBERS, "sketch")
+SEARCH_COLUMNS = ("trajectory_id", "outcome", "source", *SEARCH_NUMBERS, "sketch")
 """What `search_check` covers: all that a search reads of every row, except the vector."""
 CHECKS = ("entry_check", "search_check", "vector_check")
 
@@ -39,10 +39,10 @@ def entry_checks(columns: Columns) -> Checks:
 def search_checks(columns: Columns) -> Checks:
     numbers_NC = np.stack([np.asarray(columns[name], dtype="<i8") for name in SEARCH_NUMBERS], axis=1)
     sketches_NW = np.ascontiguousarray(columns["sketch"], dtype="<u8")
-    texts = zip(_plain(columns["trajectory_id"]), _plain(columns["outcome"]), strict=True)
+    texts = zip(*(_plain(columns[name]) for name in ("trajectory_id", "outcome", "source")), strict=True)
     return _as_checks(
-        zlib.crc32(words_W, zlib.crc32(numbers_C, zlib.crc32(f"{name}\0{outcome}".encode())))
-        for (name, outcome), numbers_C, words_W in zip(texts, numbers_NC, sketches_NW, strict=True)
+        zlib.crc32(words_W, zlib.crc32(numbers_C, zlib.crc32("\0".join(row).encode())))
+        for row, numbers_C, words_W in zip(texts, numbers_NC, sketches_NW, strict=True)
     )
 
 

@@ -2,25 +2,30 @@
 
 `Embedder` is the seam. `QwenEmbedder` reads as Qwen3-VL-Embedding does: an instruction as the system's turn, pictures
 and then text as one user's turn, the opening of an answer; the vector is the last hidden state at the last token,
-scaled to length one. torch is imported when something is first embedded, so that importing the seam is fast.
+scaled to length one. `forms.py` says which pictures and which text. torch is imported when something is first embedded,
+so that importing the seam is fast.
+
+What does not fit into `max_length` is left out by one rule. Text comes first: it is cut, at its end, only where it
+would not fit beside one screenshot, and never to less than half of the window. Then come as many screenshots as fit: of
+a trajectory evenly spaced ones, of a moment the latest. The last screenshot is the last to go.
 """
 
 import bisect
 import hashlib
 import json
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from focusmem.schemas import Prompt, Screenshot, Step, StoredTrajectory, Task, Trajectory, Turn, action_to_json
-from focusmem.schemas.action import AnyAction
+from focusmem.bank.forms import COMPLETE, FORMS, Form, FormName, Moment, action_words, named_identity
+from focusmem.schemas import LeftOut, Prompt, Screenshot, StoredTrajectory, Turn
 from focusmem.settings import checked_dataclass
 
 if TYPE_CHECKING:
@@ -29,36 +34,11 @@ if TYPE_CHECKING:
 
 Vectors = npt.NDArray[np.float32]
 
-TextPart = Literal["instruction", "site", "actions"]
-"""A part of an embedded text; the config lists the parts in order."""
-
 Chooser = Callable[[int, int], list[int]]
 """Chooses indices, given the number of items and the number that is wanted."""
 
 _SLACK_TOKENS = 4
-_LAYOUT_VERSION = 1  # increased when the same trajectory would be read differently
 _NOTHING = "NULL"  # the published embedder reads this in place of a missing input
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """The contents of a query: the task, the current and earlier screenshots, and the actions so far."""
-
-    instruction: str = ""
-    site: str = ""
-    screenshots: tuple[Screenshot, ...] = ()
-    """In order; the current one is the last."""
-    actions: tuple[AnyAction, ...] = ()
-    """In order; the latest is the last."""
-
-    @classmethod
-    def of(
-        cls, record: Task | Trajectory, steps: Sequence[Step], screenshots: Mapping[str, Screenshot], now: Screenshot
-    ) -> Self:
-        """The moment after these steps of a task, with the present screenshot and the one before it."""
-        before = [screenshots[step.screenshot.sha256] for step in steps[-1:]]
-        actions = tuple(step.action for step in steps if step.action is not None)
-        return cls(instruction=record.instruction, site=record.site, screenshots=(*before, now), actions=actions)
 
 
 class Identified(Protocol):
@@ -78,23 +58,25 @@ class Embedder(Identified, Protocol):
     def embed_trajectories(self, items: Sequence[StoredTrajectory]) -> Vectors:
         """One row for each, of length one."""
 
+    def left_out_of_query(self, moment: Moment) -> LeftOut:
+        """What `embed_queries` leaves out of a moment."""
+
+    def left_out_of_trajectory(self, item: StoredTrajectory) -> LeftOut:
+        """What `embed_trajectories` leaves out of a trajectory."""
+
 
 @checked_dataclass(frozen=True, kw_only=True)
 class EmbedderConfig:
+    form: FormName = COMPLETE.name
+    """What is read of a moment and of a trajectory."""
     key_instruction: str = "Represent this record of a task that was carried out on a web site."
     """The instruction that precedes a trajectory. The paper does not give it."""
     query_instruction: str = "Find records of similar tasks on the same or a similar web site."
     """The instruction that precedes a moment."""
-    key_parts: tuple[TextPart, ...] = ("instruction", "site")
-    """The parts of a trajectory's text."""
-    query_parts: tuple[TextPart, ...] = ("instruction", "site")
-    """The parts of a moment's text."""
     max_key_frames: Annotated[int, Field(ge=0, strict=True)] | None = None
-    """Maximum number of screenshots of a trajectory, evenly spaced; None takes as many as fit."""
-    num_query_frames: Annotated[int, Field(ge=0, strict=True)] = 1
-    """Number of latest screenshots of a moment."""
-    max_length: Annotated[int, Field(ge=128, strict=True)] = 8_192
-    """Maximum tokens of one input. If it is longer, screenshots are left out first, then text is cut."""
+    """Fewer screenshots of a trajectory than the form's, to save time; None takes the form's."""
+    max_length: Annotated[int, Field(ge=128, strict=True)] = 16_384
+    """Maximum tokens of one input. Fifteen screenshots of 1280x720 pixels with their actions need about 14,000."""
     max_batch_tokens: Annotated[int, Field(ge=1, strict=True)] = 16_384
     """Maximum tokens of inputs that run together, padding included."""
     min_pixels: Annotated[int, Field(ge=1, strict=True)] = 4_096
@@ -102,16 +84,19 @@ class EmbedderConfig:
     max_pixels: Annotated[int, Field(ge=1, strict=True)] = 1_843_200
     """Larger screenshots are shrunk to this area."""
 
+    @property
+    def resolved_form(self) -> Form:
+        """The form, with fewer screenshots of a trajectory if `max_key_frames` asks for that."""
+        form, limit = FORMS[self.form], self.max_key_frames
+        return form if limit is None else replace(form, max_key_frames=min(limit, form.max_key_frames))
 
-@dataclass
-class EmbedderCounts:
-    """Counts of what the embedder has read so far."""
 
-    num_inputs: int = 0
-    num_frames: int = 0
-    """Screenshots in all inputs."""
-    num_frames_used: int = 0
-    num_texts_cut: int = 0
+@dataclass(frozen=True)
+class _Reading:
+    """An input as the model reads it."""
+
+    prompt: Prompt
+    left_out: LeftOut
 
 
 class QwenEmbedder:
@@ -126,13 +111,14 @@ class QwenEmbedder:
         from focusmem.model.backbone import Backbone
 
         self.config = config or EmbedderConfig()
+        self.form = self.config.resolved_form
         self._weights_name = weights_name
         images = replace(backbone.images, min_pixels=self.config.min_pixels, max_pixels=self.config.max_pixels)
-        # The same weights with the embedder's own picture sizes. A picture that fits both is looked at once.
+        # The same weights with the embedder's own picture sizes. A picture that fits both is looked at once, and
+        # successive moments of an episode share all screenshots but one.
         self.backbone = Backbone(
             backbone.model, backbone.chat.tokenizer, images, name=backbone.name, pictures=backbone.pictures
         )
-        self.counts = EmbedderCounts()
 
     @classmethod
     def load(cls, source: str | Path, config: EmbedderConfig | None = None, *, device: str = "cpu") -> Self:
@@ -152,13 +138,12 @@ class QwenEmbedder:
 
     @cached_property
     def identity(self) -> str:
-        """Depends on the weights and on the settings for trajectories. Settings for queries may change at any time."""
+        """Depends on the form, the weights and the settings for trajectories. The queries' instruction may change."""
         found = self.backbone.identity()
-        names = ("key_instruction", "key_parts", "max_key_frames", "max_length")
-        settings = {name: value for name, value in asdict(self.config).items() if name in names}
+        settings = [self.config.key_instruction, self.config.max_length]
         weights = self._weights_name or found.weights
-        parts = json.dumps([_LAYOUT_VERSION, found.architecture, weights, settings])
-        return f"last-token-{hashlib.sha256(parts.encode()).hexdigest()[:32]}"
+        parts = json.dumps([asdict(self.form), found.architecture, weights, settings])
+        return named_identity(self.form.name, f"last-token-{hashlib.sha256(parts.encode()).hexdigest()[:32]}")
 
     def embed_queries(self, moments: Sequence[Moment]) -> Vectors:
         return self._embed([self.query_prompt(moment) for moment in moments])
@@ -166,37 +151,42 @@ class QwenEmbedder:
     def embed_trajectories(self, items: Sequence[StoredTrajectory]) -> Vectors:
         return self._embed([self.key_prompt(item) for item in items])
 
+    def left_out_of_query(self, moment: Moment) -> LeftOut:
+        return self._query(moment).left_out
+
+    def left_out_of_trajectory(self, item: StoredTrajectory) -> LeftOut:
+        return self._key(item).left_out
+
     # Preparing inputs
 
     def key_prompt(self, item: StoredTrajectory) -> Prompt:
-        steps = item.trajectory.steps
-        text = _text(
-            self.config.key_parts,
-            instruction=item.trajectory.instruction,
-            site=item.trajectory.site,
-            actions=[step.action for step in steps if step.action is not None],
-        )
-        sizes = [(step.screenshot.width, step.screenshot.height) for step in steps]
-        limit = self.config.max_key_frames
-        most = len(steps) if limit is None else min(limit, len(steps))
-        text, places = self._fit(self.config.key_instruction, text, sizes, most, evenly_chosen)
-        frames = [item.screenshots[steps[place].screenshot.sha256] for place in places]
-        return _prompt(self.config.key_instruction, text, frames)
+        return self._key(item).prompt
 
     def query_prompt(self, moment: Moment) -> Prompt:
-        text = _text(
-            self.config.query_parts, instruction=moment.instruction, site=moment.site, actions=list(moment.actions)
-        )
-        shots = moment.screenshots
-        sizes = [(shot.width, shot.height) for shot in shots]
-        most = min(self.config.num_query_frames, len(shots))
-        text, places = self._fit(self.config.query_instruction, text, sizes, most, latest)
-        return _prompt(self.config.query_instruction, text, [shots[place] for place in places])
+        return self._query(moment).prompt
+
+    def _key(self, item: StoredTrajectory) -> _Reading:
+        record = item.trajectory
+        text = _joined([record.instruction.strip(), *map(action_words, record.steps)])
+        sizes = [(step.screenshot.width, step.screenshot.height) for step in record.steps]
+        most = min(self.form.max_key_frames, len(sizes))
+        text, places, left_out = self._fit(self.config.key_instruction, text, sizes, most, evenly_chosen)
+        frames = [item.screenshots[record.steps[place].screenshot.sha256] for place in places]
+        return _Reading(_prompt(self.config.key_instruction, text, frames), left_out)
+
+    def _query(self, moment: Moment) -> _Reading:
+        form, events = self.form, moment.recent
+        actions = [event.action for event in events[max(0, len(events) - form.num_recent_actions) :]]
+        shots = [event.screenshot for event in events[max(0, len(events) - form.num_recent_screenshots) :]]
+        shots += [] if moment.screenshot is None else [moment.screenshot]
+        text, sizes = _joined([moment.instruction.strip(), *actions]), [(shot.width, shot.height) for shot in shots]
+        text, places, left_out = self._fit(self.config.query_instruction, text, sizes, len(sizes), latest)
+        return _Reading(_prompt(self.config.query_instruction, text, [shots[place] for place in places]), left_out)
 
     def _fit(
         self, instruction: str, text: str, sizes: Sequence[tuple[int, int]], most: int, choose: Chooser
-    ) -> tuple[str, list[int]]:
-        """The text, and the indices of as many frames as fit beside it."""
+    ) -> tuple[str, list[int], LeftOut]:
+        """The text, the indices of as many frames as fit beside it, and what was left out."""
         chat = self.backbone.chat
         costs = [rows * columns + 2 for rows, columns in (chat.token_grid(*size) for size in sizes)]
         reserved = min((costs[place] for place in choose(len(sizes), 1)), default=0) if most else 0
@@ -204,11 +194,8 @@ class QwenEmbedder:
         room = self.config.max_length - self._length(instruction, text)
         chosen = (choose(len(sizes), num) for num in range(most, -1, -1))
         places = next((places for places in chosen if sum(costs[place] for place in places) <= room), [])
-        self.counts.num_inputs += 1
-        self.counts.num_frames += len(sizes)
-        self.counts.num_frames_used += len(places)
-        self.counts.num_texts_cut += text != whole
-        return text, places
+        left_out = LeftOut(num_frames=len(sizes) - len(places), num_characters=len(whole) - len(text))
+        return text, places, left_out
 
     def _cut(self, instruction: str, text: str, room: int) -> str:
         """The longest beginning of the text that fits."""
@@ -264,13 +251,8 @@ def _punctuated(instruction: str) -> str:
     return instruction if is_ended else f"{instruction}."
 
 
-def _text(parts: Sequence[TextPart], *, instruction: str, site: str, actions: Sequence[AnyAction]) -> str:
-    values = {
-        "instruction": instruction.strip(),
-        "site": f"Site: {site.strip()}" if site.strip() else "",
-        "actions": "\n".join(action_to_json(action) for action in actions),
-    }
-    return "\n".join(values[part] for part in parts if values[part])
+def _joined(lines: Sequence[str]) -> str:
+    return "\n".join(line for line in lines if line)
 
 
 def _groups(rows: Sequence["TokenRow"], max_tokens: int) -> Iterator[list[int]]:

@@ -18,7 +18,7 @@ from focusmem.bank.store import Bank
 from focusmem.errors import StorageError, UserError
 from focusmem.files import clear_unfinished
 from focusmem.progress import Progress
-from focusmem.schemas import content_digest, save_trajectory
+from focusmem.schemas import StoredTrajectory, content_digest, save_trajectory
 
 
 def add_folders(
@@ -27,21 +27,28 @@ def add_folders(
     embedder: Embedder,
     *,
     outcomes: Collection[str] | None = None,
+    source: str | None = None,
     line: Progress | None = None,
 ) -> Added:
     """Add stored trajectories, as `find_sources` finds them. What cannot be read or embedded is left out and reported.
 
-    With `outcomes`, trajectories with other outcomes are skipped. Episodes without a step are skipped as well.
+    With `outcomes`, trajectories with other outcomes are skipped. Episodes without a step are skipped as well. `source`
+    replaces the source that the records name.
     """
     report = Added()
     for batch in in_batches(folders):
         items, failures = load_each(batch, load_source)
         wanted = [item for item in items if outcomes is None or item.trajectory.outcome in outcomes]
         num_skipped = len(batch) - len(failures) - len(wanted)
+        wanted = wanted if source is None else [_from(source, item) for item in wanted]
         done = Added(failures=failures, num_skipped=num_skipped) + bank.add(wanted, embedder)
         report += done
         _tick(line, len(batch), len(done.failures))
     return report
+
+
+def _from(source: str, item: StoredTrajectory) -> StoredTrajectory:
+    return StoredTrajectory(item.trajectory.model_copy(update={"source": source}), item.screenshots)
 
 
 # Export
@@ -63,7 +70,10 @@ def export_bank(bank: StoredBank, out: Path, *, line: Progress | None = None) ->
             except _UnusableError as error:
                 failures.append(Failure(name, str(error)))
             _tick(line, 1, 0 if name in contents else 1)
-        export.write(bank.embedder, bank.width, contents, _only(contents, bank.blocks()), bank.catalogue())
+        blocks = _only(contents, bank.blocks())
+        export.write(
+            bank.embedder, bank.width, contents, blocks, bank.catalogue(), trusted_sources=bank.trusted_sources
+        )
     return Exported(len(contents), tuple(failures))
 
 
@@ -106,7 +116,9 @@ def import_bank(path: Path, source: Path, embedder: Embedder | None = None, *, l
         )
     contents = export.read()
     maker: Identified = embedder or contents.manifest
-    bank = Bank.open(path) if BankFolder(path).has_manifest() else Bank.create(path, maker)
+    # A bank that exists keeps its own trust: an export must not be able to name itself trusted.
+    has_bank, trusted = BankFolder(path).has_manifest(), contents.manifest.trusted_sources
+    bank = Bank.open(path) if has_bank else Bank.create(path, maker, trusted_sources=trusted)
     has_vectors = bank.manifest.embedder == contents.manifest.identity
     if not has_vectors:
         why = f"The vectors in {source} are of another embedder than those of the bank {path}"
@@ -145,8 +157,9 @@ def _import_batch(
         return report
     if vectors_ND is None:
         return report + bank.add(items, _needed(embedder, "Vectors are missing"))
-    rows = [by_name[item.trajectory.trajectory_id][0] for item in items]
-    return report + bank.add_vectors(items, vectors_ND[rows], bank.manifest.embedder)
+    rows, known = zip(*(by_name[item.trajectory.trajectory_id] for item in items), strict=True)
+    left_out = [line.left_out for line in known]
+    return report + bank.add_vectors(items, vectors_ND[list(rows)], bank.manifest.embedder, left_out=left_out)
 
 
 def _needed(embedder: Embedder | None, why: str) -> Embedder:

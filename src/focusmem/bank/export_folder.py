@@ -43,6 +43,8 @@ class ExportManifest(Record):
     """The identity of the embedder that made the vectors."""
     width: Annotated[int, Field(ge=1, le=MAX_WIDTH)]
     """Numbers per vector."""
+    trusted_sources: tuple[NonEmptyText, ...] = ()
+    """The sources that the bank trusted; empty if it named none."""
     entries_sha256: Digest
     """Of entries.jsonl, whose lines hold the checksums of trajectories and vectors."""
     catalogue_sha256: Digest
@@ -138,7 +140,14 @@ class ExportFolder:
     # Writing
 
     def write(
-        self, identity: str, width: int, contents: Mapping[str, str], blocks: Iterable[Block], catalogue: Sequence[str]
+        self,
+        identity: str,
+        width: int,
+        contents: Mapping[str, str],
+        blocks: Iterable[Block],
+        catalogue: Sequence[str],
+        *,
+        trusted_sources: Sequence[str] = (),
     ) -> None:
         """Writes everything except the trajectories. `contents` holds the digest of each of these, by id."""
         lines: list[str] = []
@@ -161,6 +170,7 @@ class ExportFolder:
         manifest = ExportManifest(
             identity=identity,
             width=width,
+            trusted_sources=tuple(trusted_sources),
             entries_sha256=sha256_hex(data),
             catalogue_sha256=_digest_of(self._folder.catalogue()),
         )

@@ -38,6 +38,8 @@ class Manifest(Record):
     """Numbers per vector."""
     vectors: NonEmptyText = _OWN_VECTORS
     """Where the table lies: a folder within the bank, another folder, or an address such as s3://bucket/bank."""
+    trusted_sources: tuple[NonEmptyText, ...] = ()
+    """The sources of trajectories that searches may be restricted to; empty if none are named."""
 
 
 class BankFolder:

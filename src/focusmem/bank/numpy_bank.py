@@ -3,18 +3,19 @@
 It needs no vector store, and it never changes. N trajectories, D width.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from focusmem.bank.candidates import Candidates, outcome_codes
+from focusmem.bank.candidates import Candidates, outcome_codes, source_numbers
 from focusmem.bank.checksums import damaged_vectors, named
 from focusmem.bank.embedder import Embedder
 from focusmem.bank.embedding import embed_each
 from focusmem.bank.export_folder import Block, ExportFolder
+from focusmem.bank.forms import difference
 from focusmem.bank.index import ExactIndex
 from focusmem.bank.leakage import KeyColumns, LeakageGuard, Query
 from focusmem.bank.reports import Entry, Statistics
@@ -37,18 +38,20 @@ class NumpyBank:
         embedder: str,
         name: str,
         catalogue: Sequence[str] = (),
+        trusted_sources: Sequence[str] = (),
     ) -> None:
         """`vectors_ND` has a row for each entry. `embedder` is the identity of the embedder that made them; messages
         show `name`.
         """
         self.embedder, self.width, self.name = embedder, vectors_ND.shape[1], name
-        self.vectors_ND = vectors_ND
+        self.vectors_ND, self.trusted_sources = vectors_ND, tuple(trusted_sources)
         self.guard = LeakageGuard(catalogue)
         self._rows, self._load, self._catalogue = tuple(entries), load, tuple(catalogue)
         self.candidates = Candidates(
             np.array([entry.trajectory_id for entry in entries], dtype=object),
             KeyColumns.of([self.guard.keys(entry.query) for entry in entries]),
             outcome_codes(entry.outcome for entry in entries),
+            source_numbers(entry.source for entry in entries),
         )
         self._index = ExactIndex(vectors_ND)
 
@@ -73,13 +76,14 @@ class NumpyBank:
             embedder=contents.manifest.identity,
             name=str(path),
             catalogue=contents.catalogue,
+            trusted_sources=contents.manifest.trusted_sources,
         )
 
     def check_embedder(self, identity: str) -> None:
         if identity != self.embedder:
             raise StorageError(
-                f"The bank {self.name} holds vectors of another embedder ({self.embedder}, not {identity}). Use that "
-                f"one, or make new vectors in a new bank: focusmem bank import NEW {self.name} --embedder FOLDER"
+                f"{difference(self.name, self.embedder, identity)} Use that one, or make new vectors in a bank, with: "
+                f"focusmem bank import NEW {self.name} --embedder FOLDER (for a bank: focusmem bank reembed)"
             )
 
     def search(
@@ -89,16 +93,17 @@ class NumpyBank:
         top: int = 3,
         *,
         outcomes: Collection[str] | None = None,
+        sources: Collection[str] | None = None,
     ) -> Hits:
         """The nearest trajectories that the leakage guard lets through; with `query` None the guard is off.
 
-        `outcomes` restricts the search to trajectories with these outcomes.
+        `outcomes` and `sources` restrict the search to trajectories with these outcomes and from these sources.
         """
         check_top(top)
         query_D = np.asarray(vector_D, dtype=np.float32)
         check_width(query_D, self.width)
         keys = None if query is None else self.guard.keys(query)
-        return search_index(self._index, self.candidates, query_D, keys, top, outcomes)
+        return search_index(self._index, self.candidates, query_D, keys, top, outcomes, sources)
 
     def load(self, trajectory_id: str) -> StoredTrajectory:
         return self._load(trajectory_id)
@@ -131,10 +136,13 @@ class NumpyBank:
             embedder=self.embedder,
             width=self.width,
             num_catalogue_names=len(self._catalogue),
+            trusted_sources=self.trusted_sources,
         )
 
 
-def write_numpy_bank(folder: Path, items: Sequence[StoredTrajectory], embedder: Embedder) -> None:
+def write_numpy_bank(
+    folder: Path, items: Sequence[StoredTrajectory], embedder: Embedder, *, trusted_sources: Iterable[str] = ()
+) -> None:
     """Write trajectories with their vectors as a new export, in their order, whole or not at all."""
     kept, vectors_ND, failures = embed_each(items, embedder)
     if failures:
@@ -142,6 +150,7 @@ def write_numpy_bank(folder: Path, items: Sequence[StoredTrajectory], embedder: 
     with ExportFolder.new(folder) as export:
         for item in kept:
             save_trajectory(export.trajectory(item.trajectory.trajectory_id), item.trajectory, item.screenshots)
-        entries = [Entry.of(item.trajectory) for item in kept]
+        entries = [Entry.of(item.trajectory, embedder.left_out_of_trajectory(item)) for item in kept]
         contents = {item.trajectory.trajectory_id: content_digest(item.trajectory) for item in kept}
-        export.write(embedder.identity, embedder.width, contents, [(entries, vectors_ND)], ())
+        trusted = sorted(set(trusted_sources))
+        export.write(embedder.identity, embedder.width, contents, [(entries, vectors_ND)], (), trusted_sources=trusted)

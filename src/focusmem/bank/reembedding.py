@@ -16,7 +16,7 @@ from focusmem.bank.vectors import VectorsError, VectorTable, drop_table, table_n
 from focusmem.errors import StorageError
 from focusmem.files import is_safe_name
 from focusmem.progress import Progress
-from focusmem.schemas import StoredTrajectory
+from focusmem.schemas import LeftOut, StoredTrajectory
 
 _log = logging.getLogger(__name__)
 
@@ -33,17 +33,18 @@ def reembed(
     bank = Bank.open(path)
     table = _table_to_fill(bank, embedder, is_fresh=is_fresh)
     failures: dict[str, Failure] = {}
-    num_embedded = 0
+    left_out: dict[str, LeftOut] = {}
     while True:
         missing = _missing(bank, table, failures)
         if missing:
-            num_embedded += _fill(bank, table, missing, embedder, failures, line)
+            left_out |= _fill(bank, table, missing, embedder, failures, line)
             continue
         with bank.folder.locked():
             if _missing(bank, table, failures):  # another process has added some; they come first
                 continue
             num_rows = _switch(bank, table, embedder)
-            return Reembedded(num_rows, num_embedded, tuple(failures.values()))
+            shortened = tuple((name, one) for name, one in left_out.items() if not one.is_nothing)
+            return Reembedded(num_rows, len(left_out), tuple(failures.values()), shortened)
 
 
 def _table_to_fill(bank: Bank, embedder: Embedder, *, is_fresh: bool) -> VectorTable:
@@ -118,9 +119,9 @@ def _fill(
     embedder: Embedder,
     failures: dict[str, Failure],
     line: Progress | None,
-) -> int:
-    """Embed some trajectories and store their vectors; returns their number."""
-    num_embedded = 0
+) -> dict[str, LeftOut]:
+    """Embed some trajectories and store their vectors; returns what was left out of each, by id."""
+    left_out: dict[str, LeftOut] = {}
     if line is not None:
         line.total = line.num_done + len(ids)
     for batch in in_batches(ids):
@@ -130,15 +131,16 @@ def _fill(
         with bank.folder.locked():
             # A trajectory that was deleted meanwhile must not get its vector back.
             is_there = [bank.folder.trajectory(item.trajectory.trajectory_id).exists() for item in items]
-            kept = [item.trajectory for item, is_kept in zip(items, is_there, strict=True) if is_kept]
+            kept = [item for item, is_kept in zip(items, is_there, strict=True) if is_kept]
+            lost = [embedder.left_out_of_trajectory(item) for item in kept]
             if kept:
-                table.upsert(bank.make_rows(kept, vectors_ND[is_there]))
+                table.upsert(bank.make_rows([item.trajectory for item in kept], vectors_ND[is_there], lost))
         failures.update({name: one for name, one in failed.items() if bank.folder.trajectory(name).exists()})
-        num_embedded += len(kept)
+        left_out |= zip([item.trajectory.trajectory_id for item in kept], lost, strict=True)
         if line is not None:
             line.step(len(batch) - len(failed))
             line.step(len(failed), failed=True)
-    return num_embedded
+    return left_out
 
 
 def _load(bank: Bank, ids: Sequence[str]) -> tuple[list[StoredTrajectory], tuple[Failure, ...]]:

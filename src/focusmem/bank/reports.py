@@ -8,7 +8,7 @@ from typing import Annotated, Self
 from pydantic import Field
 
 from focusmem.bank.leakage import Query
-from focusmem.schemas import Outcome, Trajectory
+from focusmem.schemas import LeftOut, Outcome, Trajectory
 from focusmem.schemas.record import Identifier, NonEmptyText, Record, Text
 
 
@@ -29,6 +29,8 @@ class Added:
     failures: tuple[Failure, ...] = ()
     num_skipped: int = 0
     """Left out because of their outcome."""
+    shortened: tuple[tuple[str, LeftOut], ...] = ()
+    """Those of the added that the embedder did not read whole, by id, and what it left out."""
 
     def __add__(self, other: "Added") -> "Added":
         return Added(
@@ -36,6 +38,7 @@ class Added:
             self.known + other.known,
             self.failures + other.failures,
             self.num_skipped + other.num_skipped,
+            self.shortened + other.shortened,
         )
 
 
@@ -54,6 +57,8 @@ class Reembedded:
     """In this call; the others had a vector of this embedder already."""
     failures: tuple[Failure, ...]
     """Trajectories that stay in the bank without a vector."""
+    shortened: tuple[tuple[str, LeftOut], ...] = ()
+    """Those embedded in this call that the embedder did not read whole, by id, and what it left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +86,15 @@ class Entry(Record):
     num_steps: Annotated[int, Field(ge=1)]
     instance: Text | None = None
     template: Text | None = None
+    num_frames_left_out: Annotated[int, Field(ge=0)] = 0
+    """Screenshots of its steps that its vector does not depend on."""
+    num_characters_left_out: Annotated[int, Field(ge=0)] = 0
+    """Characters of its text, from the end, that its vector does not depend on."""
 
     @classmethod
-    def of(cls, trajectory: Trajectory) -> Self:
+    def of(cls, trajectory: Trajectory, left_out: LeftOut | None = None) -> Self:
+        """`left_out` is what the embedder did not read; None if it read everything."""
+        left_out = left_out or LeftOut()
         return cls(
             trajectory_id=trajectory.trajectory_id,
             task_id=trajectory.task_id,
@@ -94,7 +105,13 @@ class Entry(Record):
             num_steps=len(trajectory.steps),
             instance=trajectory.annotations.instance,
             template=trajectory.annotations.template,
+            num_frames_left_out=left_out.num_frames,
+            num_characters_left_out=left_out.num_characters,
         )
+
+    @property
+    def left_out(self) -> LeftOut:
+        return LeftOut(num_frames=self.num_frames_left_out, num_characters=self.num_characters_left_out)
 
     @property
     def query(self) -> Query:
@@ -115,6 +132,8 @@ class Statistics:
     is_exact: bool
     """Whether searches compare the query with every vector."""
     num_catalogue_names: int
+    trusted_sources: tuple[str, ...]
+    """Empty if the bank names none."""
     num_by_site: dict[str, int]
     num_by_outcome: dict[str, int]
     num_by_source: dict[str, int]
@@ -130,6 +149,7 @@ class Statistics:
         num_without_vector: int = 0,
         is_exact: bool = True,
         num_catalogue_names: int,
+        trusted_sources: tuple[str, ...] = (),
     ) -> Self:
         return cls(
             path=path,
@@ -140,6 +160,7 @@ class Statistics:
             num_without_vector=num_without_vector,
             is_exact=is_exact,
             num_catalogue_names=num_catalogue_names,
+            trusted_sources=trusted_sources,
             num_by_site=_counts(entry.site for entry in entries),
             num_by_outcome=_counts(entry.outcome for entry in entries),
             num_by_source=_counts(entry.source for entry in entries),

@@ -62,16 +62,19 @@ def search_index(
     keys: Keys | None,
     top: int,
     outcomes: Collection[str] | None = None,
+    sources: Collection[str] | None = None,
 ) -> Hits:
-    """The nearest candidates that have one of `outcomes` and share no key with `query`. None allows all."""
+    """The nearest candidates that have one of `outcomes` and of `sources` and share no key with `query`. None allows
+    all.
+    """
     query_D = _unit(vector_D)
     none_N = np.zeros(len(candidates.ids_N), dtype=np.bool_)
     matches = dict.fromkeys(LEAKAGE_KEYS, none_N) if keys is None else candidates.keys.matches(keys)
     is_allowed_N, num_candidates = allowed(matches), len(none_N)
-    if outcomes is not None:
-        ended_so_N = candidates.ended_so(outcomes)
-        matches = {key: flags_N & ended_so_N for key, flags_N in matches.items()}
-        is_allowed_N, num_candidates = is_allowed_N & ended_so_N, int(np.count_nonzero(ended_so_N))
+    is_wanted_N = candidates.wanted(outcomes, sources)
+    if is_wanted_N is not None:
+        matches = {key: flags_N & is_wanted_N for key, flags_N in matches.items()}
+        is_allowed_N, num_candidates = is_allowed_N & is_wanted_N, int(np.count_nonzero(is_wanted_N))
     rows, scores = index.best(query_D, is_allowed_N, top)
     hits = [
         Hit(trajectory_id=str(candidates.ids_N[row]), score=float(score), rank=rank)
@@ -110,19 +113,33 @@ class Retriever:
         self._lock = threading.Lock()
         self._executor = ThreadPoolExecutor(config.num_threads, thread_name_prefix="focusmem-bank")
 
-    def search(self, vector_D: Vectors, query: Query | None, top: int, outcomes: Collection[str] | None = None) -> Hits:
+    def search(
+        self,
+        vector_D: Vectors,
+        query: Query | None,
+        top: int,
+        outcomes: Collection[str] | None = None,
+        sources: Collection[str] | None = None,
+    ) -> Hits:
         check_width(vector_D, self.table.width)
         keys = None if query is None else self.guard.keys(query)
-        return read_settled(lambda: self._search(vector_D, keys, top, outcomes), self.forget)
+        return read_settled(lambda: self._search(vector_D, keys, top, outcomes, sources), self.forget)
 
     def forget(self) -> None:
         """Read everything again at the next search."""
         with self._lock:
             self._held = None
 
-    def _search(self, vector_D: Vectors, keys: Keys | None, top: int, outcomes: Collection[str] | None) -> Hits:
+    def _search(
+        self,
+        vector_D: Vectors,
+        keys: Keys | None,
+        top: int,
+        outcomes: Collection[str] | None,
+        sources: Collection[str] | None,
+    ) -> Hits:
         now = self._current()
-        return search_index(now.index, now.snapshot.candidates, vector_D, keys, top, outcomes)
+        return search_index(now.index, now.snapshot.candidates, vector_D, keys, top, outcomes, sources)
 
     def _current(self) -> _Version:
         with self._lock:

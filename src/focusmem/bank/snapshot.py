@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from focusmem.bank.candidates import Candidates, outcome_codes
+from focusmem.bank.candidates import Candidates, outcome_codes, source_numbers
 from focusmem.bank.checksums import ENTRY_COLUMNS, SEARCH_COLUMNS, damaged_vectors, entry_checks, search_checks
 from focusmem.bank.leakage import KeyColumns, LeakageGuard, Query
 from focusmem.bank.sketches import Vectors, Words
@@ -19,7 +19,7 @@ from focusmem.bank.vectors import KEYS, ROW_ID, Block, DamagedRowsError, Vectors
 Body = Literal["vector", "sketch"]
 """Which form of each vector is held: the whole vector or its sketch."""
 
-_HELD = ("trajectory_id", "stamp", "guard", "outcome", *KEYS)
+_HELD = ("trajectory_id", "stamp", "guard", "outcome", "source", *KEYS)
 _CHECKED = ("sketch", "vector_check", "search_check")
 """Columns that are read along with those that are held, so that no search uses a damaged row."""
 _KEY_TEXTS = ("task_id", "instruction", "instance", "template")
@@ -58,7 +58,7 @@ class Snapshot:
     @property
     def candidates(self) -> Candidates:
         keys = KeyColumns(*(self.columns[name].values for name in KEYS))
-        return Candidates(self.ids_N, keys, self.columns["outcome"].values)
+        return Candidates(self.ids_N, keys, self.columns["outcome"].values, self.columns["source"].values)
 
     @property
     def vectors_ND(self) -> Vectors:
@@ -138,6 +138,7 @@ def _held_form(guard: LeakageGuard, table: VectorTable, block: Block, body: Body
     _refuse(is_damaged_N, block["trajectory_id"], table)
     block = _with_keys_of(guard, table, {name: block[name] for name in (*_HELD, body, ROW_ID)})
     block["outcome"] = outcome_codes(block["outcome"])
+    block["source"] = source_numbers(block["source"])
     sketches_NW = block.pop("sketch", None)
     if sketches_NW is not None:
         first_NV, rest_NW = np.split(sketches_NW, [len(_FIRST_WORDS)], axis=1)

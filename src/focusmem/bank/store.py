@@ -17,11 +17,13 @@ from focusmem.bank.checksums import ENTRY_COLUMNS, are_unit, entry_checks
 from focusmem.bank.embedder import Embedder, Identified
 from focusmem.bank.embedding import embed_each
 from focusmem.bank.folder import BankFolder, Manifest, given_place
+from focusmem.bank.forms import difference
 from focusmem.bank.journal import Journal, Note
 from focusmem.bank.leakage import KeyColumns, LeakageGuard, Query
 from focusmem.bank.reports import Added, Deleted, Entry, Failure, Statistics
 from focusmem.bank.retrieval import Hits, RetrievalConfig, Retriever, check_top
 from focusmem.bank.sketches import Vectors
+from focusmem.bank.trust import check_sources
 from focusmem.bank.vectors import (
     ALL_COLUMNS,
     UNTOUCHED,
@@ -37,6 +39,7 @@ from focusmem.bank.vectors import (
 from focusmem.errors import ConfigError, StorageError, UserError
 from focusmem.files import check_not_linked, remove_folder, sha256_hex
 from focusmem.schemas import (
+    LeftOut,
     StoredTrajectory,
     Trajectory,
     check_screenshots,
@@ -85,18 +88,19 @@ class Bank:
         *,
         vectors: str | None = None,
         catalogue: Iterable[str] | None = None,
+        trusted_sources: Iterable[str] = (),
         config: RetrievalConfig | None = None,
     ) -> Self:
         """Makes a bank for the vectors of an embedder, or opens the existing one, which must be of the same embedder.
 
         `vectors` puts the table elsewhere: into another folder, or at an address on object storage. `catalogue` are
-        names that the leakage guard should make slots of.
+        names that the leakage guard should make slots of. A bank that is made now trusts `trusted_sources`.
         """
         folder = BankFolder(Path(path))
         folder.check_not_export()
         with folder.locked():
             if not folder.has_manifest():
-                _make(folder, embedder, vectors)
+                _make(folder, embedder, vectors, trusted_sources)
             manifest = folder.manifest()
             _check_embedder(folder, manifest, embedder.identity)
             if vectors is not None and not folder.has_vectors_at(manifest, vectors):
@@ -135,16 +139,17 @@ class Bank:
         top: int = 3,
         *,
         outcomes: Collection[str] | None = None,
+        sources: Collection[str] | None = None,
     ) -> Hits:
         """The nearest trajectories that the leakage guard lets through; with `query` None the guard is off.
 
-        `outcomes` restricts the search to trajectories with these outcomes.
+        `outcomes` and `sources` restrict the search to trajectories with these outcomes and from these sources.
         """
         check_top(top)
         self._check_manifest()
         if self._retriever is None:
             self._retriever = Retriever(self.vectors, self.guard, self.config)
-        return self._retriever.search(np.asarray(vector_D, dtype=np.float32), query, top, outcomes)
+        return self._retriever.search(np.asarray(vector_D, dtype=np.float32), query, top, outcomes, sources)
 
     def load(self, trajectory_id: str) -> StoredTrajectory:
         """Reads the record at once, and screenshots when they are used. Both are compared with the digests that the
@@ -225,7 +230,25 @@ class Bank:
             num_without_vector=len(self.without_vector()),
             is_exact=self.config.is_exact(len(entries), self.width),
             num_catalogue_names=len(self.catalogue()),
+            trusted_sources=self.trusted_sources,
         )
+
+    # Trust
+
+    @property
+    def trusted_sources(self) -> tuple[str, ...]:
+        """The sources that the bank trusts; empty if it names none. Follows what other processes write."""
+        self._check_manifest()
+        return self.manifest.trusted_sources
+
+    def trust(self, sources: Iterable[str]) -> None:
+        """From now on the bank trusts these sources and no others."""
+        named = tuple(sorted(set(sources)))
+        check_sources(self.name, named, self.entries())
+        with self.folder.locked():
+            self._check_manifest()
+            self.folder.write_manifest(self.manifest.model_copy(update={"trusted_sources": named}))
+            self._check_manifest()
 
     def extend_catalogue(self, names: Sequence[str]) -> None:
         """From now on the leakage guard makes slots of these names as well."""
@@ -244,17 +267,32 @@ class Bank:
         wanted, report = self._sort_out(items)
         fresh, vectors_ND, failures = embed_each([items[place] for place in wanted], embedder)
         report += Added(failures=failures)
-        return report + self.add_vectors(fresh, vectors_ND, embedder.identity) if fresh else report
+        if not fresh:
+            return report
+        left_out = [embedder.left_out_of_trajectory(item) for item in fresh]
+        return report + self.add_vectors(fresh, vectors_ND, embedder.identity, left_out=left_out)
 
-    def add_vectors(self, items: Sequence[StoredTrajectory], vectors_ND: Vectors, embedder: str) -> Added:
-        """As `add`, with known vectors; `embedder` is the identity of the embedder that made them."""
+    def add_vectors(
+        self,
+        items: Sequence[StoredTrajectory],
+        vectors_ND: Vectors,
+        embedder: str,
+        *,
+        left_out: Sequence[LeftOut] | None = None,
+    ) -> Added:
+        """As `add`, with known vectors; `embedder` is the identity of the embedder that made them, and `left_out` what
+        it did not read of each item (None: it read everything).
+        """
         self.check_embedder(embedder)
         vectors_ND = _checked(vectors_ND, len(items), self.manifest.width)
         with self._writing():
             wanted, report = self._sort_out(items)
+            lost = [LeftOut() if left_out is None else left_out[place] for place in wanted]
             if wanted:
-                self._write([items[place] for place in wanted], vectors_ND[wanted])
-        return report + Added(added=tuple(items[place].trajectory.trajectory_id for place in wanted))
+                self._write([items[place] for place in wanted], vectors_ND[wanted], lost)
+        names = tuple(items[place].trajectory.trajectory_id for place in wanted)
+        shortened = tuple((name, one) for name, one in zip(names, lost, strict=True) if not one.is_nothing)
+        return report + Added(added=names, shortened=shortened)
 
     def _sort_out(self, items: Sequence[StoredTrajectory]) -> tuple[list[int], Added]:
         """The indices of the items that are sound and new, and a report on the others. An item whose copy in the bank
@@ -293,8 +331,8 @@ class Bank:
         path = self.folder.path
         return f"The bank has another trajectory {name}; delete that one first with: focusmem bank delete {path} {name}"
 
-    def _write(self, items: Sequence[StoredTrajectory], vectors_ND: Vectors) -> None:
-        rows = self.make_rows([item.trajectory for item in items], vectors_ND)
+    def _write(self, items: Sequence[StoredTrajectory], vectors_ND: Vectors, left_out: Sequence[LeftOut]) -> None:
+        rows = self.make_rows([item.trajectory for item in items], vectors_ND, left_out)
         is_new = [not self.folder.trajectory(item.trajectory.trajectory_id).exists() for item in items]
         note = self.journal.note_adding(rows)
         try:
@@ -317,8 +355,10 @@ class Bank:
             remove_folder(folder)
         save_trajectory(folder, item.trajectory, item.screenshots, replace=True)
 
-    def make_rows(self, trajectories: Sequence[Trajectory], vectors_ND: Vectors) -> "pa.Table":
-        entries = [Entry.of(one) for one in trajectories]
+    def make_rows(
+        self, trajectories: Sequence[Trajectory], vectors_ND: Vectors, left_out: Sequence[LeftOut]
+    ) -> "pa.Table":
+        entries = [Entry.of(*one) for one in zip(trajectories, left_out, strict=True)]
         keys = KeyColumns.of([self.guard.keys(entry.query) for entry in entries])
         return make_rows(
             {
@@ -410,12 +450,13 @@ class Bank:
         state = self.folder.manifest_state()
         if state == self._manifest_state:
             return
-        if self.folder.manifest().embedder != self.manifest.embedder:
+        manifest = self.folder.manifest()
+        if manifest.embedder != self.manifest.embedder:
             raise StorageError(
                 f"The vectors of the bank {self.folder.path} have been made again with another embedder since it was "
                 "opened; open it again, and ask with vectors of that embedder."
             )
-        self._manifest_state = state
+        self.manifest, self._manifest_state = manifest, state
 
     def finish(self) -> None:
         """Finish the work that a killed writer had noted. The caller must hold the lock."""
@@ -459,13 +500,14 @@ class Bank:
             _log.warning("unfinished work in the bank is left for the next writer: %s", error)
 
 
-def _make(folder: BankFolder, embedder: Identified, vectors: str | None) -> None:
+def _make(folder: BankFolder, embedder: Identified, vectors: str | None, trusted_sources: Iterable[str]) -> None:
     if folder.trajectory_ids():
         raise StorageError(
             f"{folder.path} holds trajectories but no bank.json: it is a bank that has lost its manifest, or not a "
             "bank. Choose a new folder and add the trajectories to it."
         )
-    manifest = Manifest(embedder=embedder.identity, width=embedder.width)
+    trusted = tuple(sorted(set(trusted_sources)))
+    manifest = Manifest(embedder=embedder.identity, width=embedder.width, trusted_sources=trusted)
     manifest = manifest if vectors is None else manifest.model_copy(update={"vectors": given_place(vectors)})
     place = folder.place_of_vectors(manifest)
     VectorTable.create(place, table_name(embedder.identity), str(folder.path), embedder.width)
@@ -475,8 +517,8 @@ def _make(folder: BankFolder, embedder: Identified, vectors: str | None) -> None
 def _check_embedder(folder: BankFolder, manifest: Manifest, identity: str) -> None:
     if identity != manifest.embedder:
         raise StorageError(
-            f"The bank {folder.path} holds vectors of another embedder ({manifest.embedder}, not {identity}). Use "
-            f"that one, or make all vectors again with: focusmem bank reembed {folder.path} --embedder FOLDER"
+            f"{difference(str(folder.path), manifest.embedder, identity)} Use that one, or make all vectors again "
+            f"with: focusmem bank reembed {folder.path} --embedder FOLDER"
         )
 
 

@@ -39,7 +39,7 @@ Block = dict[str, npt.NDArray[Any]]
 TEXTS = ("trajectory_id", "content", "task_id", "instruction", "site", "outcome", "source")
 OPTIONAL_TEXTS = ("instance", "template")
 KEYS = ("task_key", "instance_key", "template_key", "wording_key")
-NUMBERS = ("num_steps", "guard", *KEYS)
+NUMBERS = ("num_steps", "num_frames_left_out", "num_characters_left_out", "guard", *KEYS)
 ROW_ID = "_rowid"
 ALL_COLUMNS = tuple(dict.fromkeys((*ENTRY_COLUMNS, *SEARCH_COLUMNS, *CHECKS, "vector")))
 """What the checksums cover, and the checksums."""

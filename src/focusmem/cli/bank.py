@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from focusmem.cli.bank_encode import encode
-from focusmem.cli.bank_output import frames_of, show_hits, tell, tell_added
+from focusmem.cli.bank_output import shortening, show_entry, show_hits, tell, tell_added, tell_shortened
 from focusmem.cli.output import print_json, print_table, printable
 from focusmem.errors import UserError
 
@@ -62,6 +62,9 @@ def add(
         Path | None,
         typer.Option(help="A file of names, one per line, that the leakage guard treats as slots. The bank keeps it."),
     ] = None,
+    source: Annotated[
+        str | None, typer.Option(help="Record this source, in place of the one that each trajectory names.")
+    ] = None,
     vectors: Annotated[
         str | None,
         typer.Option(help="For a new bank: another place for its vectors (a folder, or s3://...)."),
@@ -80,13 +83,18 @@ def add(
     from focusmem.bank.sources import find_sources
     from focusmem.progress import Progress
 
+    if source is not None:
+        _check_text(source)
+        if not source.strip():
+            raise UserError("--source is empty; give a name, or leave the option out.")
     folders = [folder for path in paths for folder in find_sources(path)]
     names = None if catalogue is None else _lines(catalogue)
     model = load_embedder(embedder, settings, device)
     store = Bank.create(bank, model, vectors=vectors, catalogue=names)
     with Progress("add", total=len(folders)) as line:
-        report = add_folders(store, folders, model, outcomes=None if any_outcome else ["success"], line=line)
-    tell_added(report, model, bank, json=json)
+        outcomes = None if any_outcome else ["success"]
+        report = add_folders(store, folders, model, outcomes=outcomes, source=source, line=line)
+    tell_added(report, bank, json=json)
 
 
 @app.command(name="list")
@@ -111,6 +119,61 @@ def list_(
 
 
 @app.command()
+def show(
+    bank: AnyBank,
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Trajectories, by id.")],
+    json: AsJson = False,
+) -> None:
+    """focusmem bank show lab e-0.yesno.bank.2
+
+    Show what a bank knows of trajectories: task, outcome, source and whether it is trusted, and what the embedder left
+    out of them.
+    """
+    store = _open(bank)
+    entries = {entry.trajectory_id: entry for entry in store.entries()}
+    missing = [name for name in ids if name not in entries]
+    if missing:
+        raise UserError(f"{bank} has no trajectory {missing[0]!r}; list them with: focusmem bank list {bank}")
+    trusted = store.trusted_sources
+    is_trusted = {name: entries[name].source in trusted for name in ids}
+    if json:
+        shown = [{**entries[name].model_dump(mode="json"), "is_trusted": is_trusted[name]} for name in ids]
+        print_json({"trajectories": shown})
+        return
+    for name in ids:
+        show_entry(entries[name], is_trusted=is_trusted[name])
+
+
+@app.command()
+def trust(
+    bank: BankPath,
+    sources: Annotated[
+        list[str] | None, typer.Argument(metavar="SOURCE...", help="Sources, as `focusmem bank stats` lists them.")
+    ] = None,
+    none: Annotated[bool, typer.Option("--none", help="Trust no source any more.")] = False,
+    json: AsJson = False,
+) -> None:
+    """focusmem bank trust my-bank "my shop" demonstrations
+
+    Name the sources that a bank trusts, in place of those named before. With --trusted-sources, `focusmem run`,
+    `focusmem train` and `focusmem bank search` search only these.
+
+    Trust cannot be seen in a trajectory: whoever wrote it also wrote its source. `focusmem bank add --source NAME`
+    records a source that you vouch for.
+    """
+    from focusmem.bank import Bank
+
+    if bool(sources) == none:
+        raise UserError("Name the sources to trust, or give --none to trust no source.")
+    store = Bank.open(bank)
+    store.trust(sources or ())
+    if json:
+        print_json({"path": str(bank), "trusted_sources": list(store.trusted_sources)})
+    else:
+        typer.echo(printable(f"{bank} trusts: {', '.join(store.trusted_sources) or 'no source'}."))
+
+
+@app.command()
 def search(
     bank: AnyBank,
     text: Annotated[str, typer.Argument(help="The task's instruction.")],
@@ -120,6 +183,9 @@ def search(
     outcome: Annotated[
         list[str] | None, typer.Option(help="Only trajectories with this outcome, such as success; repeatable.")
     ] = None,
+    trusted_sources: Annotated[
+        bool, typer.Option("--trusted-sources", help="Only trajectories from sources that the bank trusts.")
+    ] = False,
     task_id: Annotated[str | None, typer.Option(help="The task's id.", rich_help_panel=_GUARD)] = None,
     instance: Annotated[str | None, typer.Option(help="The object of the task.", rich_help_panel=_GUARD)] = None,
     template: Annotated[str | None, typer.Option(help="The task's template.", rich_help_panel=_GUARD)] = None,
@@ -136,16 +202,18 @@ def search(
     template are left out unless --no-guard is given.
     """
     from focusmem.bank import Query
-    from focusmem.bank.embedder import Moment
+    from focusmem.bank.forms import Moment
+    from focusmem.bank.trust import sources_to_search
 
     _check_text(text)
     store = _open(bank)
     model = load_embedder(embedder, settings, device)
     store.check_embedder(model.identity)
-    shots = () if screenshot is None else (_picture(screenshot),)
+    sources = sources_to_search(store, only_trusted=trusted_sources)
     query = Query(task_id=task_id, instruction=text, instance=instance, template=template)
-    vector_D = model.embed_queries([Moment(instruction=text, screenshots=shots)])[0]
-    show_hits(store.search(vector_D, query if guard else None, top, outcomes=outcome), json=json)
+    moment = Moment(instruction=text, screenshot=None if screenshot is None else _picture(screenshot))
+    vector_D = model.embed_queries([moment])[0]
+    show_hits(store.search(vector_D, query if guard else None, top, outcomes=outcome, sources=sources), json=json)
 
 
 @app.command()
@@ -195,6 +263,7 @@ def stats(bank: AnyBank, json: AsJson = False) -> None:
     if json:
         print_json(found)
         return
+    found["trusted_sources"] = printable(", ".join(found["trusted_sources"])) or "none named"
     rows = [(name, str(value)) for name, value in found.items() if not isinstance(value, dict)]
     groups = [(name, value) for name, value in found.items() if isinstance(value, dict)]
     rows += [(f"{name}: {printable(key)}", str(num)) for name, group in groups for key, num in group.items()]
@@ -263,7 +332,7 @@ def import_(
     model = None if embedder is None else load_embedder(embedder, settings, device)
     with Progress("import", total=0) as line:
         report = import_bank(bank, source, model, line=line)
-    tell_added(report, model, bank, json=json)
+    tell_added(report, bank, json=json)
 
 
 @app.command()
@@ -290,8 +359,10 @@ def reembed(
         "num_trajectories": report.num_trajectories,
         "num_embedded": report.num_embedded,
         "embedder": model.identity,
-        **frames_of(model),
+        **shortening(report.shortened),
     }
+    if not json:
+        tell_shortened(report.shortened, bank)
     tell(figures, report.failures, json=json)
 
 

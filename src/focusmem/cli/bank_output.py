@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from focusmem.cli.output import print_json, printable
+from focusmem.cli.output import print_json, print_table, printable
 
 if TYPE_CHECKING:
-    from focusmem.bank.embedder import QwenEmbedder
-    from focusmem.bank.reports import Added, Failure
+    from focusmem.bank.reports import Added, Entry, Failure
     from focusmem.bank.retrieval import Hits
+    from focusmem.schemas import LeftOut
 
 
 def tell(figures: dict[str, Any], failures: "Sequence[Failure]", *, json: bool, verb: str = "left out") -> None:
@@ -28,24 +28,36 @@ def tell(figures: dict[str, Any], failures: "Sequence[Failure]", *, json: bool, 
         raise typer.Exit(1)
 
 
-def frames_of(model: "QwenEmbedder | None") -> dict[str, int]:
-    if model is None:
-        return {}
-    counts = model.counts
-    return {"num_frames": counts.num_frames, "num_frames_used": counts.num_frames_used}
+def shortening(shortened: "Sequence[tuple[str, LeftOut]]") -> dict[str, int]:
+    """What embedders have left out of trajectories, as figures."""
+    return {
+        "num_shortened": len(shortened),
+        "num_frames_left_out": sum(left_out.num_frames for _, left_out in shortened),
+        "num_characters_left_out": sum(left_out.num_characters for _, left_out in shortened),
+    }
 
 
-def tell_added(report: "Added", model: "QwenEmbedder | None", bank: Path, *, json: bool) -> None:
+def tell_shortened(shortened: "Sequence[tuple[str, LeftOut]]", bank: Path) -> None:
+    if shortened:
+        typer.echo(
+            f"{len(shortened)} were not read whole by the embedder, which affects only how they are found: "
+            f"focusmem bank show {printable(str(bank))} {printable(shortened[0][0])} says what was left out."
+        )
+
+
+def tell_added(report: "Added", bank: Path, *, json: bool) -> None:
     figures = {
         "path": str(bank),
         "num_added": len(report.added),
         "num_known": len(report.known),
         "num_skipped": report.num_skipped,
-        **frames_of(model),
+        **shortening(report.shortened),
     }
     if report.num_skipped and not json:
         why = "they did not end in success (--any-outcome adds such trajectories), or have no step"
         typer.echo(f"{report.num_skipped} skipped: {why}.")
+    if not json:
+        tell_shortened(report.shortened, bank)
     tell(figures, report.failures, json=json)
 
 
@@ -64,3 +76,9 @@ def show_hits(found: "Hits", *, json: bool) -> None:
     for hit in found.hits:
         typer.echo(f"{hit.score:.4f}  {hit.trajectory_id}")
     typer.echo(f"Leakage guard: {removal}.")
+
+
+def show_entry(entry: "Entry", *, is_trusted: bool) -> None:
+    rows = [(name, printable(str(value))) for name, value in entry if value is not None]
+    rows += [("is_trusted", str(is_trusted))]
+    print_table(printable(entry.trajectory_id), ("what", "value"), rows)

@@ -34,6 +34,14 @@ CheckpointFolder = Annotated[Path | None, typer.Option(help="The folder of a tra
 EmbedderName = Annotated[
     str | None, typer.Option(help="The embedder of searches: lab, a folder or a hub id.", rich_help_panel=_PARTS)
 ]
+TrustedSources = Annotated[
+    bool | None,
+    typer.Option(
+        "--trusted-sources",
+        help="Search only the sources that the bank trusts (`focusmem bank trust`).",
+        rich_help_panel=_PARTS,
+    ),
+]
 GrounderAddress = Annotated[
     str | None,
     typer.Option(help="A grounding model's endpoint as URL#model; default: names on the page.", rich_help_panel=_PARTS),
@@ -66,6 +74,7 @@ _SETTING_OF: Final = {
     "bank": "memory.bank",
     "checkpoint": "memory.checkpoint",
     "embedder": "memory.embedder",
+    "trusted_sources": "memory.only_trusted",
     "cache": "memory.cache.folder",
     "policy": "policy.name",
     "device": "policy.device",
@@ -93,6 +102,7 @@ def run(
     as_json: AsJson = False,
     checkpoint: CheckpointFolder = None,
     embedder: EmbedderName = None,
+    trusted_sources: TrustedSources = None,
     grounder: GrounderAddress = None,
     cache: CacheFolder = None,
     processes: NumProcesses = None,

@@ -38,6 +38,10 @@ Policy = Annotated[
 EmbedderOption = Annotated[
     str | None, typer.Option(help="What the bank is searched with: a folder, a hub id, lab (ships) or toy.")
 ]
+TrustedSources = Annotated[
+    bool | None,
+    typer.Option("--trusted-sources", help="Search only the sources that the bank trusts (`focusmem bank trust`)."),
+]
 Evaluation = Annotated[
     list[Path] | None, typer.Option(help="Tasks of a later evaluation (.jsonl): what could give one away is left out.")
 ]
@@ -67,6 +71,7 @@ def train(
     out: Annotated[Path | None, typer.Option(help="The run's folder. The same command resumes a stopped run.")] = None,
     policy: Policy = None,
     embedder: EmbedderOption = None,
+    trusted_sources: TrustedSources = None,
     evaluation: Evaluation = None,
     epochs: Annotated[int | None, typer.Option(help="How often each stage goes through the decisions.")] = None,
     steps: Annotated[int | None, typer.Option(help="Stop each stage after this many steps.")] = None,
@@ -103,6 +108,7 @@ def train(
     values = {
         "data.trajectories": trajectories,
         "data.bank": bank,
+        "data.only_trusted": trusted_sources,
         "policy": policy,
         "embedder": embedder,
         "evaluation": evaluation,

@@ -22,6 +22,8 @@ class DataConfig:
     """Learn from trajectories that ended so; None learns from all."""
     bank_outcomes: tuple[Outcome, ...] | None = ("success",)
     """Search only trajectories that ended so; None searches all."""
+    only_trusted: bool = False
+    """Whether only the sources that the bank trusts are searched, and mislead."""
     min_steps: PositiveInt = 8
     """Shorter trajectories are left out."""
     max_steps: PositiveInt = 15

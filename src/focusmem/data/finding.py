@@ -7,8 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from focusmem.bank.base import SearchableBank
-from focusmem.bank.embedder import Embedder, Moment
+from focusmem.bank.embedder import Embedder
+from focusmem.bank.forms import Moment
 from focusmem.bank.leakage import Query
+from focusmem.bank.trust import sources_to_search
 from focusmem.data.choosing import Choosing, Chosen, steps_to_learn
 from focusmem.data.config import DataConfig
 from focusmem.errors import StorageError, UserError
@@ -72,8 +74,9 @@ def _find(
         for at in places
     ]
     query, top, decisions = Query.of(record), data.use.num_episodic, []
+    sources = sources_to_search(bank, only_trusted=data.only_trusted)
     for at, vector_D in zip(places, embedder.embed_queries(moments), strict=True):
-        hits = bank.search(vector_D, query, top, outcomes=data.bank_outcomes).hits if top else ()
+        hits = bank.search(vector_D, query, top, outcomes=data.bank_outcomes, sources=sources).hits if top else ()
         decisions.append(Found(step=at, hits=tuple((hit.trajectory_id, hit.score) for hit in hits)))
     return FoundForTrajectory(folder=str(folder), site=record.site, decisions=tuple(decisions))
 

@@ -16,6 +16,7 @@ from typing import Any
 from focusmem.bank.base import StoredBank
 from focusmem.bank.embedder import Embedder
 from focusmem.bank.opening import open_bank
+from focusmem.bank.trust import sources_to_search
 from focusmem.data.choosing import Chosen, choose, trajectory_folders
 from focusmem.data.config import DataConfig
 from focusmem.data.decisions import TrajectoryDecisions
@@ -41,7 +42,7 @@ class Prepared:
     found: tuple[FoundForTrajectory, ...]
     validation: tuple[FoundForTrajectory, ...]
     sites: dict[str, str]
-    """Of the bank's trajectories, by id."""
+    """Of the bank's trajectories that may be searched, by id."""
     taught: TeacherCounts | None = None
     """What the teacher did in this call."""
 
@@ -63,6 +64,7 @@ def prepare(
     """
     if not (folder / _CHOSEN).exists():
         bank = open_bank(data.bank_folder)
+        sources_to_search(bank, only_trusted=data.only_trusted)  # an error before anything is loaded
         described = _described(policy, data, bank, evaluation)
         _check(described, folder)
         choosing = choose(data, bank, evaluation)
@@ -88,7 +90,8 @@ def load_prepared(policy: Backbone, data: DataConfig, folder: Path, *, evaluatio
     for name in chosen.trajectory_ids:
         draw = random.Random(derive_seed(data.seed, "validation", name)).random()
         split[draw < data.validation_share].append(read_found(folder, name))
-    sites = {entry.trajectory_id: entry.site for entry in bank.entries()}
+    sources = sources_to_search(bank, only_trusted=data.only_trusted)
+    sites = {entry.trajectory_id: entry.site for entry in bank.entries() if sources is None or entry.source in sources}
     return Prepared(folder, chosen, tuple(split[False]), tuple(split[True]), sites)
 
 
@@ -105,6 +108,7 @@ def _described(policy: Backbone, data: DataConfig, bank: StoredBank, evaluation:
         "outcomes": [list(outcomes or ()) for outcomes in (data.outcomes, data.bank_outcomes)],
         "steps": [data.min_steps, data.max_steps],
         "num_found": data.use.num_episodic,
+        "trusted_sources": list(bank.trusted_sources) if data.only_trusted else None,
     }
 
 

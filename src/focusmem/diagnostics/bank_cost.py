@@ -156,6 +156,8 @@ class _Measurement:
                         "instance": [None] * len(numbers),
                         "template": [self._template(number) for number in numbers],
                         "num_steps": [1] * len(numbers),
+                        "num_frames_left_out": [0] * len(numbers),
+                        "num_characters_left_out": [0] * len(numbers),
                         "guard": [bank.guard.version] * len(numbers),
                         "task_key": [bank.guard.keys(Query(task_id=_task(number))).task for number in numbers],
                         "instance_key": [0] * len(numbers),

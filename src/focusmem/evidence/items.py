@@ -20,6 +20,7 @@ def episodic_items(hits: Iterable[tuple[Trajectory, float]]) -> tuple[EvidenceIt
             rank=rank,
             score=score,
             trajectory_id=trajectory.trajectory_id,
+            source=trajectory.source,
         )
         for rank, (trajectory, score) in enumerate(hits)
     )

@@ -85,7 +85,6 @@ def demo_settings(config: DemoConfig, weights: Weights) -> Mapping[str, RunSetti
     memory = MemorySettings(
         name=WITH,
         bank="lab",
-        shows_site=False,
         use=MemoryUse(tells_attention=True),
         cache=CacheConfig(folder=cache_folder() / "evidence"),  # later demonstrations encode these items only once
     )

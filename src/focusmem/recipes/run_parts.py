@@ -190,7 +190,7 @@ class Parts:
         if self.settings.memory.name in _OF_LAB:
             return self.oracle
         memory = self.settings.memory
-        return BankRetriever(self.bank, self.embedder, outcomes=memory.outcomes, shows_site=memory.shows_site)
+        return BankRetriever(self.bank, self.embedder, outcomes=memory.outcomes, only_trusted=memory.only_trusted)
 
     @cached_property
     def oracle(self) -> OracleRetriever:

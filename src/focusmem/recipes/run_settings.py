@@ -67,8 +67,8 @@ class MemorySettings:
     """`lab`, a folder or a hub id; None uses the policy's own, if there is one."""
     outcomes: tuple[Outcome, ...] | None = ("success",)
     """Search only trajectories with these outcomes, as the paper does; None searches all."""
-    shows_site: bool = True
-    """Whether the embedder reads the site's name."""
+    only_trusted: bool = False
+    """Whether only the sources that the bank trusts are searched."""
     num_found: Annotated[int, Field(ge=0)] = 3
     """Maximum number of trajectories for a decision."""
     shows_history: bool = False
@@ -112,10 +112,9 @@ SPEED_ONLY: Final = (
 
 
 def lab() -> RunSettings:
-    """The laboratory: short replies, pages drawn without a browser, sites recognised by their appearance."""
+    """The laboratory: short replies, pages drawn without a browser."""
     return RunSettings(
         policy=PolicySettings(generation=GenerationConfig(max_new_tokens=96)),
-        memory=MemorySettings(shows_site=False),
         browser=BrowserSettings(kind="raster"),
     )
 

@@ -151,6 +151,7 @@ class PageData:
             "prompt": [texts.setdefault(text, len(texts)) for text in notes.prompt],
             "offered": [self._offered(place, folder, item) for item in notes.offered],
             "num_removed": notes.num_removed,
+            "left_out": notes.left_out and plain_json(notes.left_out),
             "num_prompt_tokens": notes.num_prompt_tokens,
             "num_memory_tokens": notes.num_memory_tokens,
             "is_repeat": notes.is_repeat,

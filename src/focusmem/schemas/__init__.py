@@ -21,6 +21,7 @@ from focusmem.schemas.action import (
 from focusmem.schemas.episode import AttentionMap, Conditions, Episode, OfferedItem, StepNotes
 from focusmem.schemas.evidence import EvidenceItem, Role
 from focusmem.schemas.hit import Hit
+from focusmem.schemas.left_out import LeftOut
 from focusmem.schemas.observation import ControlInfo, Observation
 from focusmem.schemas.prompt import Prompt, Turn, TurnRole
 from focusmem.schemas.record import Record, dump_record, parse_record
@@ -57,6 +58,7 @@ __all__ = [
     "Goto",
     "Hit",
     "JudgeCost",
+    "LeftOut",
     "Manifest",
     "ManifestTask",
     "Observation",

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from focusmem.schemas.evidence import Role
+from focusmem.schemas.left_out import LeftOut
 from focusmem.schemas.record import Identifier, NonEmptyText, Record, Text, sorted_by_key
 from focusmem.schemas.screenshot import ScreenshotRef
 from focusmem.schemas.task import Task
@@ -43,6 +44,8 @@ class OfferedItem(Record):
     """Its place among the items of the same role, from zero."""
     trajectory_id: Text | None = None
     """The trajectory it was taken from, if it is episodic."""
+    source: Text | None = None
+    """Where that trajectory comes from, as the bank says."""
     num_steps: Count
     """The item's number of steps."""
     score: float | None = None
@@ -65,6 +68,8 @@ class StepNotes(Record):
     """In the order of the blocks in front of the prompt."""
     num_removed: Annotated[dict[Text, Count], AfterValidator(sorted_by_key)] = Field(default_factory=dict)
     """How many trajectories the leakage guard removed from the search, by key. One may match several keys."""
+    left_out: LeftOut | None = None
+    """What of the decision did not fit into the query of the search; absent if everything did."""
     num_prompt_tokens: Count | None = None
     """Tokens of the prompt without memory; absent if the policy does not tell."""
     num_memory_tokens: Count | None = None

@@ -29,6 +29,8 @@ class EvidenceItem(Record):
     """The retriever's similarity; absent for working items."""
     trajectory_id: Text | None = None
     """The trajectory that the steps were taken from, if there is one."""
+    source: Text | None = None
+    """Where that trajectory comes from."""
 
     @field_validator("steps")
     @classmethod
@@ -38,7 +40,7 @@ class EvidenceItem(Record):
         return steps
 
     def content_digest(self) -> str:
-        """A digest of everything the encoder reads of an item; its id, rank and score do not count."""
+        """A digest of everything the encoder reads of an item; its id, rank, score and source do not count."""
         steps = [[step.screenshot.sha256, _action_or_error(step)] for step in self.steps]
         return sha256_hex(json.dumps([self.role, self.instruction, steps]).encode())
 

@@ -35,6 +35,7 @@ def test_raw_trajectories_are_what_the_encoder_reads_the_best_first():
         ("trajectory-7", 1, 2, count_parts(records[1])),
     ]
     assert all(item.is_accepted and item.trust_logit is None for item in fronted.offered)
+    assert [item.source for item in fronted.offered] == ["factory"] * 2
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from focusmem.lab.world.ways import needed_way, shown_ways
 from focusmem.lab.world.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.model.lora import LoraConfig
+from focusmem.schemas import LeftOut
 
 
 @pytest.fixture(scope="module")
@@ -200,6 +201,9 @@ class ByName:
 
     def embed_queries(self, moments):
         return self._vectors([self.current] * len(moments))
+
+    def left_out_of_trajectory(self, item):
+        return LeftOut()
 
 
 def test_recall_counts_only_tasks_that_the_bank_can_help(world):

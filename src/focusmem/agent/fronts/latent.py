@@ -136,6 +136,7 @@ class LatentFront:
                 role=item.role,
                 rank=item.rank,
                 trajectory_id=item.trajectory_id,
+                source=item.source,
                 num_steps=len(item.steps),
                 score=item.score,
                 trust_logit=logit,

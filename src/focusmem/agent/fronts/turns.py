@@ -83,6 +83,7 @@ class TurnsFront:
                 role="episodic",
                 rank=rank,
                 trajectory_id=trajectory.hit.trajectory_id,
+                source=trajectory.stored.trajectory.source,
                 num_steps=len(trajectory.stored.trajectory.steps),
                 is_accepted=True,
                 num_tokens=self._count_tokens(turns),

@@ -24,7 +24,8 @@ from safetensors.torch import save as write_tensors
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from focusmem.bank.embedder import EmbedderConfig, Moment, QwenEmbedder
+from focusmem.bank.embedder import EmbedderConfig, QwenEmbedder
+from focusmem.bank.forms import LABORATORY, NUM_RECENT, Event, Moment
 from focusmem.errors import CheckpointError, StorageError, TrainingError
 from focusmem.files import sha256_hex, whole_folder, write_whole
 from focusmem.lab.policy.drawing import all_pixels_of, drawn_ahead, placeholder
@@ -40,14 +41,14 @@ from focusmem.model.chat import ChatTokenizer
 from focusmem.model.inputs import PackedRows, alike_in_length, stack_rows
 from focusmem.model.lora import LoraConfig
 from focusmem.progress import Progress
-from focusmem.schemas import Prompt, Screenshot
+from focusmem.schemas import Prompt, Screenshot, action_to_json
 from focusmem.seeds import derive_seed
 from focusmem.settings import checked_dataclass, to_plain
 
-READING = EmbedderConfig(
-    key_parts=("instruction", "actions"), query_parts=("instruction",), max_key_frames=2, num_query_frames=2
-)
-"""How laboratory records are read: the actions tell what a trajectory shows, the pictures which site it is on."""
+READING = EmbedderConfig(form=LABORATORY.name, max_length=8_192)
+"""How laboratory records are read: the actions tell what a trajectory shows, the pictures which site it is on. The
+embedder that ships was trained on this form. The next one that is trained takes the paper's, as real embedders do.
+"""
 
 _MAX_TOKENS = 65_536
 _WEIGHTS, _CARD = "embedder.safetensors", "card.json"
@@ -150,11 +151,11 @@ class Pairs(torch.utils.data.Dataset[PairBatch]):
 
 def moment_of(rollout: Rollout, at: int, picture: Callable[[RolloutStep], Screenshot] = placeholder) -> Moment:
     """What the agent could ask with at a step."""
-    seen = rollout.steps[max(0, at - 1) : at + 1]
+    recent = rollout.steps[max(0, at - NUM_RECENT) : at]
     return Moment(
         instruction=rollout.task.task.instruction,
-        screenshots=tuple(picture(step) for step in seen),
-        actions=tuple(step.action for step in rollout.steps[:at]),
+        recent=tuple(Event(picture(step), action_to_json(step.action)) for step in recent),
+        screenshot=picture(rollout.steps[at]),
     )
 
 

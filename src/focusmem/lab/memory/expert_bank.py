@@ -31,7 +31,7 @@ def write_expert_bank(folder: Path, world: World, embedder: Embedder, *, num_sit
         return Screenshot.from_png(small_png(session_of(world, step).image()))
 
     items = LabBank(world, "e", num_sites=num_sites, picture=picture).trajectories
-    write_numpy_bank(folder, items, embedder)
+    write_numpy_bank(folder, items, embedder, trusted_sources={item.trajectory.source for item in items})
     return WrittenBank(
         folder,
         num_trajectories=len(items),

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from focusmem.bank.embedder import Embedder, Moment
+from focusmem.bank.embedder import Embedder
+from focusmem.bank.forms import Moment
 from focusmem.bank.leakage import Query, allowed
 from focusmem.bank.numpy_bank import NumpyBank
 from focusmem.bank.reports import Entry
@@ -91,23 +92,26 @@ def searchable(bank: LabBank, embedder: Embedder, *, kept: Path | None = None) -
         vectors_ND = _embed(bank, embedder)
         if path is not None:
             _keep_vectors(path, vectors_ND)
-    return with_vectors(bank, vectors_ND, embedder.identity)
+    return with_vectors(bank, vectors_ND, embedder)
 
 
-def with_vectors(bank: LabBank, vectors_ND: npt.NDArray[np.float32], embedder: str) -> NumpyBank:
-    """The bank with known vectors, a row for each rollout; `embedder` is the identity of what made them."""
+def with_vectors(bank: LabBank, vectors_ND: npt.NDArray[np.float32], embedder: Embedder) -> NumpyBank:
+    """The bank with known vectors, a row for each rollout; `embedder` made them."""
 
     def load(trajectory_id: str) -> StoredTrajectory:
         if trajectory_id not in bank.place_of:
             raise StorageError(f"The laboratory's experts left no trajectory {trajectory_id!r}.")
         return bank.stored(bank.place_of[trajectory_id])
 
+    items = (as_trajectory(rollout, placeholder) for rollout in bank.rollouts)
+    entries = [Entry.of(item.trajectory, embedder.left_out_of_trajectory(item)) for item in items]
     return NumpyBank(
-        [Entry.of(as_trajectory(rollout, placeholder).trajectory) for rollout in bank.rollouts],
+        entries,
         vectors_ND,
         load,
-        embedder=embedder,
+        embedder=embedder.identity,
         name="of the laboratory's experts",
+        trusted_sources=sorted({entry.source for entry in entries}),
     )
 
 

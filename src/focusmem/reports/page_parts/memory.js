@@ -1,13 +1,13 @@
 // What memory offered for a decision: a card for each item, with its source and the attention of its block.
 
 function memoryPanel(step, episode) {
-  const guarded = removedLine(step.num_removed);
-  if (!step.offered.length) return make("div", {}, make("p", { class: "faint" }, nothingWords(step)), guarded);
+  const about = [removedLine(step.num_removed), leftOutLine(step.left_out)];
+  if (!step.offered.length) return make("div", {}, make("p", { class: "faint" }, nothingWords(step)), ...about);
   const accepted = step.offered.filter((item) => item.is_accepted).length;
   const tokens = step.num_memory_tokens === null ? "" : `, ${plural(step.num_memory_tokens, "memory token")}`;
   const words = `${accepted} of ${step.offered.length} accepted${tokens}`;
   const cards = step.offered.map((item) => memoryCard(item, step, episode));
-  return make("section", { class: "memory" }, make("h3", {}, "Memory", make("small", {}, words)), ...cards, guarded);
+  return make("section", { class: "memory" }, make("h3", {}, "Memory", make("small", {}, words)), ...cards, ...about);
 }
 
 function nothingWords(step) {
@@ -20,6 +20,12 @@ function removedLine(removed) {
   if (!keys.length) return null;
   const words = keys.map(([key, num]) => `${num} by ${key}`).join(", ");
   return make("p", { class: "faint removed" }, `Trajectories removed by the leakage guard: ${words}.`);
+}
+
+function leftOutLine(leftOut) {
+  if (!leftOut) return null;
+  const words = `${plural(leftOut.num_frames, "screenshot")} and ${plural(leftOut.num_characters, "character")}`;
+  return make("p", { class: "faint left-out" }, `Left out of the search's query, because it was too long: ${words}.`);
 }
 
 function memoryCard(item, step, episode) {
@@ -37,6 +43,7 @@ function memoryCard(item, step, episode) {
     { class: `card ${item.is_accepted ? "" : "rejected"}` },
     head,
     source ? make("p", { class: "instruction" }, source.instruction) : null,
+    item.source ? make("p", { class: "faint provenance" }, `Source: ${item.source}`) : null,
     make(
       "div",
       { class: "measures" },

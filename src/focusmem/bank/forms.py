@@ -1,0 +1,100 @@
+"""What an embedder reads of a moment and of a trajectory, as a named form.
+
+The form is part of an embedder's identity, so a bank whose vectors were made in another form is refused. It is written
+first in the identity, so that messages can name it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, Self
+
+from focusmem.schemas import Screenshot, Step, Task, Trajectory, action_to_json
+
+FormName = Literal["complete-1", "laboratory-1"]
+"""The number increases when the same moment or trajectory would be read differently."""
+
+NUM_RECENT: Final = 3
+"""Events of a moment, as many as the prompt shows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """A moment is read as instruction, actions and screenshots of its latest events, and the current screenshot. A
+    trajectory is read as instruction, every action, and screenshots of its steps. The site's name is never read: it
+    belongs neither to c_t nor to a trajectory (paper, "Trajectory Evidence Construction").
+    """
+
+    name: FormName
+    num_recent_screenshots: int
+    """Of how many of the latest events a moment shows the screenshots."""
+    num_recent_actions: int
+    """Of how many of the latest events a moment names the actions."""
+    max_key_frames: int
+    """Maximum number of screenshots of a trajectory. Of more, evenly spaced ones are read."""
+
+
+COMPLETE: Final = Form(
+    name="complete-1", num_recent_screenshots=NUM_RECENT, num_recent_actions=NUM_RECENT, max_key_frames=15
+)
+"""The paper's: the whole c_t, and the whole trajectory up to its budget of 15 steps."""
+LABORATORY: Final = Form(name="laboratory-1", num_recent_screenshots=1, num_recent_actions=0, max_key_frames=2)
+"""What the laboratory's embedder was trained on. It becomes COMPLETE when that embedder is next trained."""
+FORMS: Final[Mapping[FormName, Form]] = {form.name: form for form in (COMPLETE, LABORATORY)}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    screenshot: Screenshot
+    action: str
+    """The action in the words of prompts; for a step without one, its error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """The contents of a query, c_t: the task's instruction, the latest events, and the current screenshot."""
+
+    instruction: str = ""
+    recent: tuple[Event, ...] = ()
+    """At most NUM_RECENT events; the latest is the last."""
+    screenshot: Screenshot | None = None
+    """The current screenshot, if there is one."""
+
+    @classmethod
+    def of(
+        cls, record: Task | Trajectory, steps: Sequence[Step], screenshots: Mapping[str, Screenshot], now: Screenshot
+    ) -> Self:
+        """The moment after these steps of a task, with the current screenshot."""
+        recent = tuple(Event(screenshots[step.screenshot.sha256], action_words(step)) for step in steps[-NUM_RECENT:])
+        return cls(instruction=record.instruction, recent=recent, screenshot=now)
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        """Digests of its screenshots."""
+        shots = (*(event.screenshot for event in self.recent), *([] if self.screenshot is None else [self.screenshot]))
+        return tuple(shot.digest for shot in shots)
+
+
+def action_words(step: Step) -> str:
+    return step.error or "" if step.action is None else action_to_json(step.action)
+
+
+def named_identity(form: FormName, rest: str) -> str:
+    """An embedder's identity; `rest` identifies its weights and settings."""
+    return f"{form}:{rest}"
+
+
+def difference(bank: str, stored: str, given: str) -> str:
+    """A sentence that says how the embedder of a bank's vectors differs from another one, by their identities."""
+    theirs, ours = _form_of(stored), _form_of(given)
+    if theirs == ours:
+        return f"The bank {bank} holds vectors of another embedder ({stored}, not {given})."
+    return (
+        f"The bank {bank} holds vectors of another embedder: it reads trajectories and queries in the form "
+        f"{theirs or 'of an older version'}, and this one in the form {ours or 'of an older version'}."
+    )
+
+
+def _form_of(identity: str) -> str:
+    """The name of the form; empty if the identity has none."""
+    name, colon, _ = identity.partition(":")
+    return name if colon else ""

@@ -1,0 +1,96 @@
+"""A bank names the sources that it trusts, and a search may be restricted to these."""
+
+import pytest
+
+from banks import WordEmbedder, make_stored
+from focusmem.bank import Bank, NumpyBank, RetrievalConfig, open_bank
+from focusmem.bank.exchange import add_folders, export_bank, import_bank
+from focusmem.bank.reembedding import reembed
+from focusmem.bank.trust import sources_to_search
+from focusmem.errors import ConfigError
+from focusmem.schemas import save_trajectory
+
+OURS, THEIRS = "our shop", "somebody's upload"
+
+
+@pytest.fixture
+def bank(tmp_path):
+    """Six trajectories of another source are nearer to the question than the three of ours."""
+    bank = Bank.create(tmp_path / "bank", WordEmbedder())
+    theirs = [make_stored(number, source=THEIRS, instruction="How much is the mug?") for number in range(6)]
+    ours = [make_stored(number, source=OURS, instruction="Where is the lamp?") for number in range(6, 9)]
+    bank.add([*theirs, *ours], WordEmbedder())
+    return bank
+
+
+def found(bank, sources=None, top=3):
+    hits = bank.search(WordEmbedder().vector("How much is the mug?"), None, top, sources=sources).hits
+    return {bank.load(hit.trajectory_id).trajectory.source for hit in hits}, len(hits)
+
+
+def test_a_search_ranks_among_the_sources_it_is_given(bank, tmp_path):
+    export_bank(bank, tmp_path / "export")
+    sketched = Bank.open(tmp_path / "bank", config=RetrievalConfig(max_exact_bytes=0))
+    for each in (bank, sketched, open_bank(tmp_path / "export")):
+        assert found(each) == ({THEIRS}, 3)
+        assert found(each, [OURS]) == ({OURS}, 3)
+        assert found(each, [OURS, THEIRS], top=9) == ({OURS, THEIRS}, 9)
+        assert found(each, ["nobody"]) == (set(), 0)
+
+
+def test_trust_is_kept_with_the_bank_and_followed(bank, tmp_path):
+    assert bank.trusted_sources == ()
+    other = Bank.open(tmp_path / "bank")
+    bank.trust([OURS])
+    assert bank.trusted_sources == other.trusted_sources == Bank.open(tmp_path / "bank").trusted_sources == (OURS,)
+    assert bank.stats().trusted_sources == (OURS,)
+    reembed(tmp_path / "bank", WordEmbedder("words-2"))
+    bank = Bank.open(tmp_path / "bank")
+    assert bank.trusted_sources == (OURS,)
+    bank.trust(())
+    assert bank.trusted_sources == ()
+
+
+def test_a_source_that_does_not_occur_is_refused_with_those_that_do(bank):
+    with pytest.raises(ConfigError, match=r"no trajectory from 'our shops'\..*'our shop', \"somebody's upload\""):
+        bank.trust([OURS, "our shops"])
+    assert bank.trusted_sources == ()
+
+
+def test_a_restricted_search_needs_a_trusted_source(bank):
+    assert sources_to_search(bank, only_trusted=False) is None
+    with pytest.raises(ConfigError, match=r"focusmem bank trust BANK SOURCE\..*'our shop'"):
+        sources_to_search(bank, only_trusted=True)
+    bank.trust([OURS])
+    assert sources_to_search(bank, only_trusted=True) == (OURS,)
+
+
+def test_trust_travels_with_an_export_but_not_into_a_bank_that_exists(bank, tmp_path):
+    bank.trust([OURS])
+    export_bank(bank, tmp_path / "export")
+    exported = open_bank(tmp_path / "export")
+    assert isinstance(exported, NumpyBank)
+    assert exported.trusted_sources == exported.stats().trusted_sources == (OURS,)
+    import_bank(tmp_path / "new", tmp_path / "export")
+    assert Bank.open(tmp_path / "new").trusted_sources == (OURS,)
+    Bank.create(tmp_path / "old", WordEmbedder()).add([make_stored(20)], WordEmbedder())
+    import_bank(tmp_path / "old", tmp_path / "export")
+    old = Bank.open(tmp_path / "old")
+    assert (old.trusted_sources, len(old.entries())) == ((), 10)
+
+
+def test_what_an_embedder_left_out_travels_with_an_export(bank, tmp_path):
+    export_bank(bank, tmp_path / "export")
+    import_bank(tmp_path / "new", tmp_path / "export")
+    entries = bank.entries()
+    assert {entry.num_frames_left_out for entry in entries} == {1}
+    assert open_bank(tmp_path / "export").entries() == Bank.open(tmp_path / "new").entries() == entries
+
+
+def test_a_source_is_recorded_by_the_one_who_adds(bank, tmp_path):
+    liar = make_stored(30, source=OURS)
+    save_trajectory(tmp_path / "liar", liar.trajectory, liar.screenshots)
+    add_folders(bank, [tmp_path / "liar"], WordEmbedder(), source=THEIRS)
+    assert bank.load("trajectory-30").trajectory.source == THEIRS
+    [entry] = [entry for entry in bank.entries() if entry.trajectory_id == "trajectory-30"]
+    assert entry.source == THEIRS
