@@ -122,4 +122,4 @@ def test_random_damage(made, tmp_path):
 
 @pytest.mark.slow
 def test_much_random_damage(made, tmp_path):
-    attempt_many(made, tmp_path, range(100, 300))
+    attempt_many(made, tmp_path, range(100, 200))
