@@ -17,10 +17,13 @@ ENTRY = {
     "num_steps": [3, 4],
     "instance": ["mug", None],
     "template": [None, "Buy {}"],
+    "num_frames_left_out": [0, 1],
+    "num_characters_left_out": [0, 2],
 }
 SEARCH = {
     "trajectory_id": ["a", "b"],
     "outcome": ["success", "failure"],
+    "source": ["human", "agent"],
     **{name: [5, -6] for name in ("guard", "task_key", "instance_key", "template_key", "wording_key")},
     "vector_check": [7, 8],
     "sketch": np.array([[1, 2], [3, 4]], dtype=np.uint64),
@@ -45,7 +48,7 @@ def test_a_vector_that_is_not_of_length_one_is_damaged_whatever_its_checksum_say
 
 @pytest.mark.parametrize("column", ENTRY)
 def test_every_column_of_an_entry_counts(column):
-    changed = ENTRY | {column: [ENTRY[column][0], 9 if column == "num_steps" else "other"]}
+    changed = ENTRY | {column: [ENTRY[column][0], 9 if column.startswith("num_") else "other"]}
     assert (entry_checks(changed) == entry_checks(ENTRY)).tolist() == [True, False]
 
 

@@ -15,7 +15,7 @@ from clocks import PATIENT_S
 from focusmem.bank import Bank, RetrievalConfig, store
 from focusmem.bank.vectors import VectorTable, rows_to_bytes
 from focusmem.errors import StorageError
-from focusmem.schemas import check_trajectory
+from focusmem.schemas import LeftOut, check_trajectory
 
 TESTS = Path(__file__).parents[1]
 
@@ -200,7 +200,7 @@ def of_another_width():
 
 
 def changed_rows(bank, change):
-    rows = bank.make_rows([make_stored(8).trajectory], WordEmbedder().vector("x")[None])
+    rows = bank.make_rows([make_stored(8).trajectory], WordEmbedder().vector("x")[None], [LeftOut()])
     return rows_to_bytes(change(rows))
 
 
@@ -212,7 +212,9 @@ DAMAGED_NOTES = {
     "foreign.add": lambda bank: changed_rows(bank, lambda rows: rows.rename_columns(["x", *rows.column_names[1:]])),
     "less.add": lambda bank: changed_rows(bank, lambda rows: rows.drop_columns(["site"])),
     "more.add": lambda bank: changed_rows(bank, lambda rows: rows.append_column("more", rows["site"])),
-    "width.add": lambda bank: rows_to_bytes(bank.make_rows([make_stored(8).trajectory], of_another_width())),
+    "width.add": lambda bank: rows_to_bytes(
+        bank.make_rows([make_stored(8).trajectory], of_another_width(), [LeftOut()])
+    ),
 }
 
 

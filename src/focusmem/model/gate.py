@@ -78,6 +78,12 @@ class Trust:
     scale_N: Tensor
     """One for kept blocks, otherwise zero. In training it carries the gradient of keeping a block."""
 
+    def finite_logits(self) -> list[float]:
+        """The logits for a record, which holds finite numbers only."""
+        limits = torch.finfo(torch.float32)
+        found: list[float] = self.logits_N.clamp(limits.min, limits.max).tolist()
+        return found
+
 
 class TrustGate(nn.Module):
     """Projects state and block into one space before it compares them. They come from different spaces, in which a
