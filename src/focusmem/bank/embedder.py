@@ -93,9 +93,11 @@ class EmbedderConfig:
 
 @dataclass(frozen=True)
 class _Reading:
-    """An input as the model reads it."""
+    """What of an input the model reads."""
 
-    prompt: Prompt
+    text: str
+    places: list[int]
+    """The indices of its screenshots."""
     left_out: LeftOut
 
 
@@ -152,41 +154,46 @@ class QwenEmbedder:
         return self._embed([self.key_prompt(item) for item in items])
 
     def left_out_of_query(self, moment: Moment) -> LeftOut:
-        return self._query(moment).left_out
+        return self._read_moment(moment, self._shots(moment)).left_out
 
     def left_out_of_trajectory(self, item: StoredTrajectory) -> LeftOut:
-        return self._key(item).left_out
+        return self._read_trajectory(item).left_out
 
     # Preparing inputs
 
     def key_prompt(self, item: StoredTrajectory) -> Prompt:
-        return self._key(item).prompt
+        reading, steps = self._read_trajectory(item), item.trajectory.steps
+        frames = [item.screenshots[steps[place].screenshot.sha256] for place in reading.places]
+        return _prompt(self.config.key_instruction, reading.text, frames)
 
     def query_prompt(self, moment: Moment) -> Prompt:
-        return self._query(moment).prompt
+        shots = self._shots(moment)
+        reading = self._read_moment(moment, shots)
+        return _prompt(self.config.query_instruction, reading.text, [shots[place] for place in reading.places])
 
-    def _key(self, item: StoredTrajectory) -> _Reading:
+    def _read_trajectory(self, item: StoredTrajectory) -> _Reading:
+        """Opens no screenshot: their sizes are in the record."""
         record = item.trajectory
         text = _joined([record.instruction.strip(), *map(action_words, record.steps)])
         sizes = [(step.screenshot.width, step.screenshot.height) for step in record.steps]
         most = min(self.form.max_key_frames, len(sizes))
-        text, places, left_out = self._fit(self.config.key_instruction, text, sizes, most, evenly_chosen)
-        frames = [item.screenshots[record.steps[place].screenshot.sha256] for place in places]
-        return _Reading(_prompt(self.config.key_instruction, text, frames), left_out)
+        return self._fit(self.config.key_instruction, text, sizes, most, evenly_chosen)
 
-    def _query(self, moment: Moment) -> _Reading:
-        form, events = self.form, moment.recent
-        actions = [event.action for event in events[max(0, len(events) - form.num_recent_actions) :]]
-        shots = [event.screenshot for event in events[max(0, len(events) - form.num_recent_screenshots) :]]
-        shots += [] if moment.screenshot is None else [moment.screenshot]
-        text, sizes = _joined([moment.instruction.strip(), *actions]), [(shot.width, shot.height) for shot in shots]
-        text, places, left_out = self._fit(self.config.query_instruction, text, sizes, len(sizes), latest)
-        return _Reading(_prompt(self.config.query_instruction, text, [shots[place] for place in places]), left_out)
+    def _read_moment(self, moment: Moment, shots: Sequence[Screenshot]) -> _Reading:
+        events = moment.recent[max(0, len(moment.recent) - self.form.num_recent_actions) :]
+        text = _joined([moment.instruction.strip(), *(event.action for event in events)])
+        sizes = [(shot.width, shot.height) for shot in shots]
+        return self._fit(self.config.query_instruction, text, sizes, len(sizes), latest)
+
+    def _shots(self, moment: Moment) -> list[Screenshot]:
+        """The screenshots that the form reads of a moment, the current one last."""
+        events = moment.recent[max(0, len(moment.recent) - self.form.num_recent_screenshots) :]
+        return [event.screenshot for event in events] + ([] if moment.screenshot is None else [moment.screenshot])
 
     def _fit(
         self, instruction: str, text: str, sizes: Sequence[tuple[int, int]], most: int, choose: Chooser
-    ) -> tuple[str, list[int], LeftOut]:
-        """The text, the indices of as many frames as fit beside it, and what was left out."""
+    ) -> _Reading:
+        """The text, and as many frames as fit beside it."""
         chat = self.backbone.chat
         costs = [rows * columns + 2 for rows, columns in (chat.token_grid(*size) for size in sizes)]
         reserved = min((costs[place] for place in choose(len(sizes), 1)), default=0) if most else 0
@@ -195,7 +202,7 @@ class QwenEmbedder:
         chosen = (choose(len(sizes), num) for num in range(most, -1, -1))
         places = next((places for places in chosen if sum(costs[place] for place in places) <= room), [])
         left_out = LeftOut(num_frames=len(sizes) - len(places), num_characters=len(whole) - len(text))
-        return text, places, left_out
+        return _Reading(text, places, left_out)
 
     def _cut(self, instruction: str, text: str, room: int) -> str:
         """The longest beginning of the text that fits."""
