@@ -8,6 +8,10 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 # Two processes with a thread each: faster on two cores than one process with two. Files stay whole, for their fixtures.
 SIDE_BY_SIDE := -n 2 --dist loadfile
+# `make test BROWSER=chromium` drives that browser: chromium-headless-shell, chromium, google-chrome, or a full path.
+ifdef BROWSER
+export FOCUSMEM_BROWSER := $(BROWSER)
+endif
 
 help:           ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -21,7 +25,7 @@ setup: $(READY) ## make the virtual environment
 demo: $(READY)  ## watch memory at work; for example: make demo DEMO="--seed 3"
 	$(BIN)/focusmem demo $(DEMO)
 
-test: $(READY)  ## the tests CI runs (CPU only)
+test: $(READY)  ## the tests CI runs (CPU only); BROWSER=chromium drives that browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 test-busy: $(READY) ## the same tests while other processes keep every processor busy

@@ -23,8 +23,10 @@ pip() { "$VENV/bin/python" -m pip --disable-pip-version-check install --quiet "$
 pip -c constraints.txt torch
 pip -c constraints.txt -e '.[dev,train]'
 
-# The demonstration and the browser tests drive the system's Chromium, or one that Playwright has downloaded.
+# The demonstration and the browser tests drive the Chromium that FOCUSMEM_BROWSER names, otherwise the system's first, or
+# one that Playwright has downloaded.
 has_browser() {
+    if [ -n "${FOCUSMEM_BROWSER:-}" ]; then command -v "$FOCUSMEM_BROWSER" >/dev/null; return; fi
     for name in chromium-headless-shell chromium google-chrome; do
         if command -v "$name" >/dev/null; then return 0; fi
     done
@@ -34,7 +36,10 @@ has_driver() { "$VENV/bin/playwright" --version >/dev/null 2>&1; }
 install() { apt-get install -y -qq --no-install-recommends "$@"; }
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! { has_browser && has_driver; }; then
     apt-get update -qq || true
-    has_browser || install chromium-headless-shell || install chromium || true
+    has_browser || case "${FOCUSMEM_BROWSER:-}" in
+        "") install chromium-headless-shell || install chromium || true ;;
+        chromium | chromium-headless-shell) install "$FOCUSMEM_BROWSER" || true ;;
+    esac
     has_driver || install libatomic1 || true
 fi
 has_driver || {

@@ -9,6 +9,23 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
+from focusmem.browser.executable import browser_version
+from focusmem.errors import UserError
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Names the browser that the tests drive, and refuses one that is not there before any test runs.
+
+    Not by pytest's own header, which quiet runs leave out.
+    """
+    if hasattr(session.config, "workerinput"):
+        return  # one of several processes; the first one tells it
+    try:
+        line = f"browser: {browser_version()}"
+    except UserError as error:
+        raise pytest.UsageError(str(error)) from error
+    session.config.pluginmanager.get_plugin("terminalreporter").write_line(line)
+
 
 @pytest.fixture(autouse=True)
 def _no_loop_left_over():

@@ -19,7 +19,11 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, help="The seed of the tasks; equal seeds draw equal tasks.")] = 0,
     tasks: Annotated[int, typer.Option(min=1, help="How many tasks.")] = 3,
     browser: Annotated[
-        str, typer.Option(help="chromium; raster (draws the pages itself); auto (raster if Chromium does not start).")
+        str,
+        typer.Option(
+            help="chromium (FOCUSMEM_BROWSER names another than the first installed); raster (draws the pages itself); "
+            "auto (raster if Chromium does not start)."
+        ),
     ] = "auto",
     weights: Annotated[
         Path | None,

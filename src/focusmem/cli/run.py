@@ -23,7 +23,12 @@ PolicyName = Annotated[
     str | None, typer.Option(help="lab (ships), a folder, a hub id, or a chat endpoint as URL#model. Default: lab.")
 ]
 BankName = Annotated[str | None, typer.Option(help="The bank to search: a folder, or lab for the one that ships.")]
-BrowserName = Annotated[str | None, typer.Option(help="chromium, auto, or raster (the laboratory only).")]
+BrowserName = Annotated[
+    str | None,
+    typer.Option(
+        help="chromium (FOCUSMEM_BROWSER names another than the first installed); auto; raster (the laboratory only)."
+    ),
+]
 NumTasks = Annotated[int | None, typer.Option(help="Number of the laboratory's tasks, for each seed.")]
 Seed = Annotated[int | None, typer.Option(help="The seed that draws the laboratory's tasks.")]
 NumParallel = Annotated[int | None, typer.Option(help="Episodes that run at the same time. Default: 16.")]
