@@ -78,6 +78,10 @@ class Trust:
     scale_N: Tensor
     """One for kept blocks, otherwise zero. In training it carries the gradient of keeping a block."""
 
+    def finite_logits(self) -> list[float]:
+        """Logits as a record can hold them: instead of infinity the largest float32."""
+        return self.logits_N.clamp(-_FLOAT32_MAX, _FLOAT32_MAX).tolist()
+
 
 class TrustGate(nn.Module):
     """Projects state and block into one space before it compares them. They come from different spaces, in which a

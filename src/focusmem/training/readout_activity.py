@@ -63,7 +63,7 @@ def activity_of_share(
     """The sums (8,) of a share during training, with the weights as they are, but as when acting: the gate compares
     with its threshold, dropout is off, and misleading items are left out.
 
-    This encodes all items and reads all decisions twice more without gradients, about the cost of one step.
+    This encodes all items once and reads all decisions twice more, without gradients.
     """
     if not rows.decisions or not share.item_of_use:
         return _no_sums(policy)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
-import torch
 from pydantic import Field
 
 from focusmem.agent.decision import Decision
@@ -121,8 +120,7 @@ class LatentFront:
         if memory is None:  # there were no items
             return []
         trust = memory.trust
-        finite = torch.finfo(torch.float32)  # a record holds finite numbers only
-        logits = [None] * len(items) if trust is None else trust.logits_N.clamp(finite.min, finite.max).tolist()
+        logits = [None] * len(items) if trust is None else trust.finite_logits()
         return [
             OfferedItem(
                 role=item.role,
