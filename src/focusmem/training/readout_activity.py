@@ -117,8 +117,8 @@ def activity_sums(
 
 
 def neighbours(share: Prepared, num_decisions: int) -> list[int]:
-    """For each decision, the next one that uses one of its items, in a circle: its own items, but another moment. A
-    decision that shares no item takes the next decision of the share.
+    """For each decision, the next one in its share that uses one of its items, in a circle: its own items, but another
+    moment. A decision that shares no item takes the next decision of the share.
     """
     items_of: list[set[int]] = [set() for _ in range(num_decisions)]
     for item, place in zip(share.item_of_use, share.places, strict=True):
