@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from focusmem.errors import ConfigError
-from focusmem.model.gate import GateConfig, TrustGate, logit_of, trust_of
+from focusmem.model.gate import GateConfig, Trust, TrustGate, logit_of, trust_of
 
 
 def make_gate(**config) -> TrustGate:
@@ -161,3 +161,11 @@ def test_one_projection_for_state_and_evidence():
 def test_config_names_the_field(values):
     with pytest.raises(ConfigError, match=f"GateConfig.{next(iter(values))}"):
         GateConfig(**values)
+
+
+def test_logits_for_records_are_finite_and_in_their_order():
+    logits_N = torch.tensor([-math.inf, -1e30, 0.5, 20.0, math.inf])
+    found = Trust(logits_N, logits_N > 0, logits_N).finite_logits()
+    assert all(map(math.isfinite, found))
+    assert found == sorted(found)
+    assert found[1:4] == logits_N[1:4].tolist()

@@ -5,10 +5,11 @@ import torch
 
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.training.batch import Decision, ItemUse, ListedBatches, TrainingBatch
-from focusmem.training.metrics import read_metrics
+from focusmem.training.metrics import StepReport, note, read_metrics
 from focusmem.training.pathway import embed, reply_nats
 from focusmem.training.prepared import Preparer
 from focusmem.training.readout_activity import INERT_NATS, NUM_SUMS, ReadoutActivity, activity_of_share, neighbours
+from focusmem.training.stage import Passage
 from focusmem.training.stage_a import StageAConfig, train_stage_a
 from focusmem.training.stage_b import StageB, StageBConfig, train_stage_b
 from toys import decision
@@ -131,3 +132,9 @@ def test_a_stage_with_fixed_blocks_reports_nothing(tmp_path):
         policy, ListedBatches([make_batch()]), tmp_path, stage=StageAConfig(content_weight=0), loop=make_loop()
     )
     assert all("readout" not in line for line in read_metrics(tmp_path / "metrics.jsonl"))
+
+
+def test_the_progress_line_tells_of_an_inert_readout():
+    report = StepReport(10, {"action": 0.4}, 1.0, 1e-3, Passage(), 100, 0.0, ReadoutActivity(0.02, 1.0, 0.39, 0.39, 60))
+    words = "action 0.4  queries 1 +0.02, nats 0.390 own, 0.390 shuffled, readout inert"
+    assert note(report, torch.device("cpu")) == words

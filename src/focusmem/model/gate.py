@@ -79,10 +79,8 @@ class Trust:
     """One for kept blocks, otherwise zero. In training it carries the gradient of keeping a block."""
 
     def finite_logits(self) -> list[float]:
-        """The logits for a record, which holds finite numbers only."""
-        limits = torch.finfo(torch.float32)
-        found: list[float] = self.logits_N.clamp(limits.min, limits.max).tolist()
-        return found
+        """Logits as a record can hold them: instead of infinity the largest float32."""
+        return self.logits_N.clamp(-_FLOAT32_MAX, _FLOAT32_MAX).tolist()
 
 
 class TrustGate(nn.Module):

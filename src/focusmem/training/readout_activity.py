@@ -63,7 +63,7 @@ def activity_of_share(
     """The sums (8,) of a share during training, with the weights as they are, but as when acting: the gate compares
     with its threshold, dropout is off, and misleading items are left out.
 
-    This encodes all items and reads all decisions twice more without gradients, about the cost of one step.
+    This encodes all items once and reads all decisions twice more, without gradients.
     """
     if not rows.decisions or not share.item_of_use:
         return _no_sums(policy)
@@ -117,8 +117,8 @@ def activity_sums(
 
 
 def neighbours(share: Prepared, num_decisions: int) -> list[int]:
-    """For each decision, the next one that uses one of its items, in a circle: its own items, but another moment. A
-    decision that shares no item takes the next decision of the share.
+    """For each decision, the next one in its share that uses one of its items, in a circle: its own items, but another
+    moment. A decision that shares no item takes the next decision of the share.
     """
     items_of: list[set[int]] = [set() for _ in range(num_decisions)]
     for item, place in zip(share.item_of_use, share.places, strict=True):

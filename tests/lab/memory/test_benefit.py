@@ -59,13 +59,20 @@ def test_alone_is_what_the_policy_alone_would_do_and_memory_changes_it(world, po
         assert figures[group]["with_memory"]["mean_nats"] != pytest.approx(sum(own) / len(own), rel=1e-3)
         low, high = figures[group]["alone"]["likely_interval"]
         assert low <= figures[group]["alone"]["likely_rate"] <= high
+    assert "readout" not in figures, "fixed blocks have none"
 
 
 def test_a_shut_gate_leaves_the_policy_alone(policy, tmp_path):
-    """And one variant's figures are not another's."""
+    """And one variant's figures are not another's. While the gate is open, the readout is measured."""
     folder = stored(policy, tmp_path / "b", name="full", stage="stage_b")
+    Checkpoint.open(folder).with_threshold(-1e30)
+    readout = measure_benefit(policy, folder, "full", FEW)["readout"]
+    assert readout["query_change_rms"] > 0
+    assert readout["num_decisions"] > 0
+    assert readout["own_nats"] != readout["shuffled_nats"]
     Checkpoint.open(folder).with_threshold(logit_of(1 - 1e-6))
     figures = measure_benefit(policy, folder, "full", FEW)
+    assert "readout" not in figures, "no block is in front"
     for group in ("useful", "others"):
         assert figures[group]["with_memory"]["mean_nats"] == pytest.approx(
             figures[group]["alone"]["mean_nats"], rel=1e-5
