@@ -92,7 +92,7 @@ def _remembered(memory: MemoryPolicy, chosen: Variant, share: Prepared, rows: Em
     if not rows.items:
         return None
     encoded = EncodedShare.of(memory, rows.items, max_tokens=_MAX_TOKENS)
-    if chosen.stage_b is not None:
+    if chosen.stage_b is not None and not chosen.acts_fixed:
         return StageB(chosen.stage_b).remember(memory, share, rows, encoded)[0]
     return shared_blocks(encoded.fixed_blocks(memory, share.roles), share.item_of_use, share.places)
 
