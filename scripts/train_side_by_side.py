@@ -43,7 +43,7 @@ from focusmem.lab.memory.drills import Drills
 from focusmem.lab.memory.gate import teach_gate
 from focusmem.lab.memory.split_bank import SplitBank
 from focusmem.lab.memory.stream import COURSE, StreamConfig
-from focusmem.lab.memory.training import LabTraining, train_memory
+from focusmem.lab.memory.training import GATE_ALONE, LabTraining, train_memory
 from focusmem.lab.memory.variants import variant
 from focusmem.lab.policy.policy import load_policy
 from focusmem.lab.shipped import Weights
@@ -52,6 +52,7 @@ from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.settings import resolved
 from focusmem.training.config import LoopConfig
+from focusmem.training.departures import Departures
 from focusmem.training.variants import Variant
 
 _POLL_S = 0.5
@@ -145,9 +146,11 @@ class Lane:
         left_minutes = None if job.until is None else max(0.05, job.until - (time.time() - self.began) / 60)
         if job.teaches_gate:
             assert job.start is not None, "what stage B left"
+            before = Departures.of(Checkpoint.open(Path(job.start)))
+            told = replace(before, departures=tuple(dict.fromkeys((*before.departures, GATE_ALONE))))
             return teach_gate(
                 self.policy, job.chosen, self.out / job.name / "gate", replace(loop, max_minutes=left_minutes),
-                start=Path(job.start), bank=self.bank, seed=job.seed,
+                start=Path(job.start), bank=self.bank, seed=job.seed, notes=told.notes(),
             )  # fmt: skip
         training = LabTraining(
             variant=job.chosen,

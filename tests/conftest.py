@@ -5,12 +5,12 @@ import asyncio
 import pytest
 from hypothesis import HealthCheck, settings
 
+from focusmem.browser.executable import browser_version
+from focusmem.errors import UserError
+
 # How long an example takes says how busy the machine is.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
-
-from focusmem.browser.executable import browser_version
-from focusmem.errors import UserError
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -98,7 +98,8 @@ class Memory:
         """`policy` and `embedder` are folders, hub ids, or objects that are loaded already. `encoder` is given in the
         same way if another model than the policy encodes the evidence.
 
-        By default exactly the trained parts of the memory act, according to its card. `prompts` is a folder with the
+        By default exactly the parts act that the memory's card names, and prompts say which actions failed if those of
+        its training did. `prompts` is a folder with the
         wording that the memory was trained with, if it is not ours: it holds `agent` and `evidence`, like
         `focusmem/agent/prompts` and `focusmem/evidence/prompts`. `outcomes` restricts the search to trajectories with
         these outcomes; the paper searches `("success",)` only. `only_trusted` restricts it to the sources that the bank

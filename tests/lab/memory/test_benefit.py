@@ -77,5 +77,16 @@ def test_a_shut_gate_leaves_the_policy_alone(policy, tmp_path):
         assert figures[group]["with_memory"]["mean_nats"] == pytest.approx(
             figures[group]["alone"]["mean_nats"], rel=1e-5
         )
-    with pytest.raises(CheckpointError, match="left by 'stage_b'"):
+    with pytest.raises(CheckpointError, match="trained as the memory 'full'"):
         measure_benefit(policy, folder, "content", FEW)
+
+
+@pytest.mark.slow
+def test_a_probed_memory_is_measured_with_its_fixed_blocks(policy, tmp_path):
+    """Its readout and its gate are trained, but switched off."""
+    figures = [
+        measure_benefit(policy, stored(policy, tmp_path / name, name=name, stage="stage_b"), name, FEW)
+        for name in ("content", "probe-content")
+    ]
+    for group in ("useful", "others"):
+        assert figures[0][group] == figures[1][group]

@@ -101,7 +101,7 @@ def _remembered(
     """What stands in front of each decision, as when acting."""
     if not rows.items:
         return None
-    if chosen.stage_b is not None:
+    if chosen.stage_b is not None and not chosen.acts_fixed:
         return StageB(chosen.stage_b).remember(memory, share, rows, encoded)[0]
     return shared_blocks(encoded.fixed_blocks(memory, share.roles), share.item_of_use, share.places)
 

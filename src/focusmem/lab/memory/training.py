@@ -26,6 +26,8 @@ from focusmem.training.variants import PAPER_VARIANTS, MemoryTraining, paper_tra
 
 LAB_QUESTIONS: Final = PROMPTS / "questions"
 """The wording of what the teacher is asked."""
+GATE_ALONE: Final = "the gate is taught alone after stage B, with labels"
+"""How a card names this departure from the paper."""
 
 
 @checked_dataclass(frozen=True, kw_only=True)
@@ -114,6 +116,6 @@ def _named_departures(training: LabTraining) -> Iterator[str]:
     if stream.drills.num_numbers or stream.drills.num_ways:
         yield "every step has drills besides its episodes"
     if training.gate is not None and variant.is_gated:
-        yield "the gate is taught alone after stage B, with labels"
+        yield GATE_ALONE
     if variant.is_gated:
         yield "the gate's threshold may take any value (paper: one of 0.1 to 0.5)"
