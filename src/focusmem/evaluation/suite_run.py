@@ -13,7 +13,7 @@ from focusmem.browser.opening import BrowserChoice
 from focusmem.evaluation.run_store import RunStore
 from focusmem.evaluation.runner import Runner, RunnerConfig
 from focusmem.evaluation.watcher import Watcher
-from focusmem.schemas import Manifest, Run, RunFolder, StoredTrajectory, Task, run_name
+from focusmem.schemas import Manifest, Preparation, Run, RunFolder, StoredTrajectory, Task, run_name
 from focusmem.schemas.environment import collect_environment
 from focusmem.suites.base import MakeBrowser, Suite, manifest_of
 
@@ -71,6 +71,10 @@ class SuiteRun:
         """Those that are not finished."""
         is_finished = self.folder.is_finished
         return [(task, number) for task, number in self.attempts() if not is_finished(task.task_id, number)]
+
+    def prepared(self, preparation: Preparation) -> None:
+        """Records what was done before the first episode."""
+        self.store.keep_preparation(preparation.after(self.folder.preparation()))
 
     @contextmanager
     def on_record(self) -> Iterator[None]:
