@@ -13,6 +13,7 @@ from focusmem.agent.fronts.latent import LatentFront
 from focusmem.agent.local_policy import LocalPolicy
 from focusmem.agent.policy_mind import PolicyMind
 from focusmem.browser.base import BrowserLimits
+from focusmem.lab.world.scene import VIEW_HEIGHT, VIEW_WIDTH
 from focusmem.progress import Progress
 from focusmem.recipes.encode_bank import Encoded, encode_bank
 from focusmem.recipes.run_parts import Parts
@@ -27,7 +28,7 @@ def prepare(parts: Parts, *, has_line: bool = True) -> Preparation:
     started = time.monotonic()
     encoded = _encode(parts, has_line=has_line)
     encoded_at = time.monotonic()
-    warm_up(parts.mind(), parts.suite.tasks[0], parts.settings.browser.limits or BrowserLimits())
+    warm_up(parts.mind(), parts.suite.tasks[0], _view(parts))
     return Preparation(
         num_items=encoded.num_items,
         num_encoded=encoded.num_encoded,
@@ -39,11 +40,14 @@ def prepare(parts: Parts, *, has_line: bool = True) -> Preparation:
     )
 
 
-def warm_up(mind: PolicyMind, task: Task, limits: BrowserLimits) -> None:
-    """Decides once on an empty page, as if the task were well under way. A policy behind an address is not asked, because its time is not ours."""
+def warm_up(mind: PolicyMind, task: Task, view: tuple[int, int]) -> None:
+    """Decides once on an empty page, as if the task were well under way.
+
+    A policy behind an address is not asked, because its time is not ours.
+    """
     if not isinstance(mind.policy, LocalPolicy):
         return
-    page = Screenshot.from_image(Image.new("RGB", (limits.width, limits.height), "white"))
+    page = Screenshot.from_image(Image.new("RGB", view, "white"))
     task = task.model_copy(update={"max_steps": task.max_steps + _NUM_STEPS})
     step = Step(screenshot=page.ref(), action=make_action("wait"))
     shots: Mapping[str, Screenshot] = {page.digest: page}
@@ -53,6 +57,14 @@ def warm_up(mind: PolicyMind, task: Task, limits: BrowserLimits) -> None:
         mind.policy.reply(prepared.fronted, seeds=[0], generation=replace(mind.policy.generation, max_new_tokens=2))
     finally:
         mind.forget("warm-up")
+
+
+def _view(parts: Parts) -> tuple[int, int]:
+    """Width and height of the run's screenshots."""
+    if parts.is_lab_suite:
+        return VIEW_WIDTH, VIEW_HEIGHT
+    limits = parts.settings.browser.limits or BrowserLimits()
+    return limits.width, limits.height
 
 
 def _encode(parts: Parts, *, has_line: bool) -> Encoded:
