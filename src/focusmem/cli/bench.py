@@ -90,6 +90,29 @@ def bank(
     _tell(measure_bank(settings), _show_bank, out, json=json)
 
 
+@app.command()
+def step(
+    tasks: Annotated[int | None, typer.Option(help="Episodes of the laboratory whose decisions are answered.")] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads of torch.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="How often both answer every episode.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed that draws the tasks.")] = None,
+    out: OutOption = Path("runs/bench/step.json"),
+    json: AsJson = False,
+    config: ConfigFile = None,
+    assignments: Assignments = None,
+    dry_run: DryRun = False,
+) -> None:
+    """focusmem bench step --tasks 4
+
+    Time a step of the laboratory's agent part by part, without and with memory, in turns on the same decisions.
+    """
+    from focusmem.recipes.step_cost import StepCostConfig, measure_step
+
+    values = {"num_tasks": tasks, "num_threads": threads, "num_rounds": rounds, "seed": seed}
+    settings = settled(StepCostConfig(), values, config=config, assignments=assignments, dry_run=dry_run)
+    _tell(measure_step(settings), _show_step, out, json=json)
+
+
 def _tell(figures: dict[str, Any], show: Callable[[dict[str, Any], Path], None], out: Path, *, json: bool) -> None:
     import json as json_module
 
@@ -129,3 +152,21 @@ def _show_bank(figures: dict[str, Any], out: Path) -> None:
     kind = "exact" if figures["is_exact"] else "through sketches"
     print_table(f"{figures['config']['num_vectors']:,} vectors, {kind}", ("what", "figure"), rows)
     typer.echo(f"Figures: {out}")
+
+
+def _show_step(figures: dict[str, Any], out: Path) -> None:
+    kinds = (figures["mean_s"], figures["floor_s"])
+    rows = [
+        (
+            part,
+            *(f"{kind[name][part] * 1000:.1f}" for name in ("none", "full") for kind in kinds),
+        )
+        for part in figures["mean_s"]["none"]
+    ]
+    headings = ("part", "none, ms", "lower bound", "full, ms", "lower bound")
+    print_table(f"{figures['num_steps']} steps of the laboratory's agent, means", headings, rows)
+    totals = figures["total_s"]
+    typer.echo(
+        f"Medians of a step: {totals['none']:.3f} s without memory, {totals['full']:.3f} s with it; the median "
+        f"ratio is {figures['ratio']:.2f}. Figures: {out}"
+    )

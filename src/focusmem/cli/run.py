@@ -53,7 +53,11 @@ GrounderAddress = Annotated[
 ]
 CacheFolder = Annotated[
     Path | None,
-    typer.Option(help="A folder of encoded items, such as `focusmem bank encode` fills.", rich_help_panel=_PARTS),
+    typer.Option(
+        help="A folder of encoded items, such as `focusmem bank encode` fills. The bank is encoded before the first "
+        "episode; without a folder, only as much of it as fits in memory.",
+        rich_help_panel=_PARTS,
+    ),
 ]
 NumProcesses = Annotated[
     int | None, typer.Option(help="Processes that share the tasks, each with its own policy.", rich_help_panel=_PARTS)

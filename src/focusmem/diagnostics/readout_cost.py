@@ -62,7 +62,7 @@ def measure_readout(config: ReadoutCostConfig) -> dict[str, Any]:
                 line.step(note=f"{way} {times[way][-1] * 1000:.2f} ms")
     median_s = {way: statistics.median(values) for way, values in times.items()}
     num_bytes = _bytes_to_read(compressor, lengths, dtype.itemsize)
-    bytes_per_s = _read_bandwidth(config.device)
+    bytes_per_s = read_bandwidth(config.device)
     floor_s = num_bytes / bytes_per_s
     return {
         "config": to_plain(config) | {"dtype": str(dtype).removeprefix("torch.")},
@@ -121,7 +121,7 @@ def _bytes_to_read(compressor: Compressor, lengths: list[int], item_bytes: int) 
     return item_bytes * (steps * (keys_values + weights) + compressor.w_out.weight.numel())
 
 
-def _read_bandwidth(device: str) -> float:
+def read_bandwidth(device: str) -> float:
     """Bytes per second of a plain sum over more memory than any cache holds."""
     numbers = torch.ones(2**28 if device.startswith("cuda") else 2**26, device=device)
     passes = [_seconds(numbers.sum, device) for _ in range(6)]

@@ -14,7 +14,7 @@ from focusmem.schemas.run_folder import RESULTS_FILE
 
 def summarise(folder: RunFolder) -> dict[str, Any]:
     """Computes the figures and stores them in the folder as `results.json`."""
-    results = figures(folder.manifest(), folder.episodes())
+    results = figures(folder.manifest(), folder.episodes()) | _preparation(folder)
     write_whole(folder.path / RESULTS_FILE, json.dumps(results, indent=2).encode())
     return results
 
@@ -45,6 +45,16 @@ def figures(manifest: Manifest, episodes: Sequence[StoredEpisode]) -> dict[str, 
         "judge_calls": sum(one.verdict.cost.num_calls for one in episodes),
         "judge_s": sum(one.verdict.cost.seconds for one in episodes),
         "by_kind": {kind: _of_kind(kind, manifest, episodes) for kind in kinds},
+    }
+
+
+def _preparation(folder: RunFolder) -> dict[str, Any]:
+    """What happened before the first episode, which no other figure includes."""
+    done = folder.preparation()
+    return {
+        "preparation_s": None if done is None else done.encode_s + done.warm_up_s,
+        "num_encoded_beforehand": None if done is None else done.num_ready,
+        "num_not_encoded_beforehand": None if done is None else done.num_left_out + done.num_failed,
     }
 
 

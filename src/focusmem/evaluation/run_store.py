@@ -17,6 +17,7 @@ from focusmem.schemas import (
     Environment,
     Episode,
     Manifest,
+    Preparation,
     Run,
     RunFolder,
     StoredEpisode,
@@ -28,6 +29,7 @@ from focusmem.schemas import (
 from focusmem.schemas.run_folder import (
     ENVIRONMENT_FILE,
     EPISODE_FILE,
+    PREPARATION_FILE,
     RECALLED_FOLDER,
     RUN_FILE,
     TASKS_FILE,
@@ -101,6 +103,10 @@ class RunStore:
         ended = run.model_copy(update={"status": status, "finished_at": datetime.now(UTC), "error": problem})
         write_whole(self.path / RUN_FILE, dump_record(ended))
         self.let_go()
+
+    def keep_preparation(self, preparation: Preparation) -> None:
+        """Records what was done before the first episode."""
+        write_whole(self.path / PREPARATION_FILE, dump_record(preparation))
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ from focusmem.browser.opening import BrowserChoice
 from focusmem.evaluation.run_store import RunStore
 from focusmem.evaluation.runner import Runner, RunnerConfig
 from focusmem.evaluation.watcher import Watcher
-from focusmem.schemas import Conditions, Manifest, Run, RunFolder, StoredTrajectory, Task, run_name
+from focusmem.schemas import Conditions, Manifest, Preparation, Run, RunFolder, StoredTrajectory, Task, run_name
 from focusmem.schemas.environment import collect_environment
 from focusmem.suites.base import MakeBrowser, Suite, manifest_of
 
@@ -36,8 +36,6 @@ class RunAbout:
     """The browser and its version."""
     num_beside: int = 1
     """Runs and processes that work at the same time on this machine, this one included."""
-    num_encoded_before: int | None = None
-    """How many items were encoded before the first episode; None if nothing is encoded in advance."""
     command: Sequence[str] = ()
     """The command line, word by word; empty if it was not run by a command."""
 
@@ -75,6 +73,10 @@ class SuiteRun:
         """Those that are not finished."""
         is_finished = self.folder.is_finished
         return [(task, number) for task, number in self.attempts() if not is_finished(task.task_id, number)]
+
+    def prepared(self, preparation: Preparation) -> None:
+        """Records what was done before the first episode."""
+        self.store.keep_preparation(preparation.after(self.folder.preparation()))
 
     @contextmanager
     def on_record(self) -> Iterator[None]:
@@ -121,6 +123,7 @@ class SuiteRun:
         self, attempts: Sequence[tuple[Task, int]], make_browser: MakeBrowser, watcher: Watcher | None = None
     ) -> None:
         """As `run`, but in an event loop that other runs may share."""
+        preparation = self.folder.preparation()
         runner = Runner(
             self.runner,
             self.store,
@@ -131,7 +134,7 @@ class SuiteRun:
             source=self.about.source,
             conditions=Conditions(
                 num_parallel=self.runner.num_parallel * self.about.num_beside,
-                num_encoded_before=self.about.num_encoded_before,
+                num_encoded_before=None if preparation is None else preparation.num_ready,
             ),
             watcher=watcher,
             load_recalled=self._load_recalled,

@@ -17,6 +17,7 @@ from focusmem.lab.demo.demo import METHODS, WITH, WITHOUT, Shown, free_folder, m
 from focusmem.lab.shipped import Weights
 from focusmem.lab.suite import LabSuite, LabSuiteConfig
 from focusmem.model.evidence_cache import CacheConfig
+from focusmem.recipes.preparation import prepare
 from focusmem.recipes.run import browser_choice, choose_browser, make_run
 from focusmem.recipes.run_parts import Parts
 from focusmem.recipes.run_settings import BrowserSettings, MemorySettings, RunSettings, SuiteSettings, lab
@@ -67,8 +68,9 @@ def demonstrate(
         settings = {method: _in_browser(one, kind) for method, one in settings.items()}
         make_room(folder, to_plain(config))  # last, because nothing can fail to load any more
         runs = {method: make_run(settings[method], parts[method], folder / method, command) for method in METHODS}
+        preparations = {method: prepare(parts[method]) for method in METHODS}
         opening = Opening(suite, kind, why_raster)
-        return opening, play(runs, folder, browser_choice(settings[WITH]), watch(opening))
+        return opening, play(runs, preparations, folder, browser_choice(settings[WITH]), watch(opening))
 
 
 def demo_settings(config: DemoConfig, weights: Weights) -> Mapping[str, RunSettings]:

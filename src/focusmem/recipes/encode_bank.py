@@ -35,6 +35,8 @@ class Encoded:
     num_encoded: int = 0
     num_cached: int = 0
     """Items that were in the cache already."""
+    num_left_out: int = 0
+    """Items that the cache's memory has no room for. They are encoded when they are found."""
     num_bytes: int = 0
     """The size of all these items in the cache."""
     seconds: float = 0.0
@@ -46,6 +48,7 @@ class Encoded:
             self.num_items + other.num_items,
             self.num_encoded + other.num_encoded,
             self.num_cached + other.num_cached,
+            self.num_left_out + other.num_left_out,
             self.num_bytes + other.num_bytes,
             self.seconds + other.seconds,
             self.failures + other.failures,
@@ -55,7 +58,10 @@ class Encoded:
 def encode_bank(
     bank: SearchableBank, front: LatentFront, ids: Sequence[str] | None = None, *, line: Progress | None = None
 ) -> Encoded:
-    """Put the trajectories of a bank, or those named, into the cache of a front. Cached ones are not encoded again."""
+    """Put the trajectories of a bank, or those named, into the cache of a front. Cached ones are not encoded again.
+
+    Without a cache folder this stops before items would push each other out of memory.
+    """
     if ids is None:
         ids = [entry.trajectory_id for entry in bank.entries()]
     total = Encoded()
@@ -91,8 +97,12 @@ def episodic_record(serialise: Serialiser, stored: StoredTrajectory) -> Prompt:
 
 
 def _batches(bank: SearchableBank, front: LatentFront, ids: Sequence[str]) -> Iterator[Encoded]:
-    cache = front.cache
+    cache, largest = front.cache, 0
     for batch in in_batches(ids):
+        if cache.config.folder is None and cache.num_bytes + largest > cache.config.memory_limit_bytes:
+            yield Encoded(num_items=len(batch), num_left_out=len(batch))
+            continue
+        before = cache.num_bytes
         records, failures = [], []
         for name in batch:
             try:
@@ -101,6 +111,7 @@ def _batches(bank: SearchableBank, front: LatentFront, ids: Sequence[str]) -> It
                 failures.append(Failure(name, str(error)))
         missing = [record for record in records if cache.size_of(record) is None]
         cache.fetch(missing)
+        largest = max(largest, cache.num_bytes - before)
         yield Encoded(
             num_items=len(batch),
             num_encoded=len(missing),

@@ -22,6 +22,7 @@ from focusmem.evaluation.watcher import Watcher
 from focusmem.lab.world.experts import expert_rollouts
 from focusmem.lab.world.world import World
 from focusmem.progress import Progress
+from focusmem.recipes.preparation import prepare
 from focusmem.recipes.run_parts import Parts, bank_folder
 from focusmem.recipes.run_settings import LAB, SPEED_ONLY, RunSettings
 from focusmem.recipes.run_suite import make_suite
@@ -41,13 +42,17 @@ def run(
 ) -> dict[str, Any]:
     """Makes the attempts that `folder` lacks, and sums up the whole run. Only a single process can be watched."""
     settings = settled(settings)
-    suite_run = make_run(settings, Parts(settings, make_suite(settings)), folder, command)
-    if settings.num_processes == 1:
+    parts = Parts(settings, make_suite(settings))
+    suite_run = make_run(settings, parts, folder, command)
+    with suite_run.on_record():
         left = suite_run.attempts_left()
-        watcher = None if watch is None else watch(left, len(suite_run.attempts()) - len(left))
-        suite_run.run(browser_choice(settings), watcher)
-    else:
-        with suite_run.on_record():
+        # Other processes read what was encoded here, if it is on disk.
+        if left and (settings.num_processes == 1 or settings.memory.cache.folder is not None):
+            suite_run.prepared(prepare(parts))
+        if settings.num_processes == 1:
+            watcher = None if watch is None else watch(left, len(suite_run.attempts()) - len(left))
+            suite_run.run_part(suite_run.attempts(), browser_choice(settings), watcher)
+        else:
             _share_out(settings, suite_run)
     return summarise(suite_run.folder)
 
@@ -145,8 +150,14 @@ def _share_out(settings: RunSettings, suite_run: SuiteRun) -> None:
 def _take_part(settings: RunSettings, folder: Path, number: int) -> None:
     num = settings.num_processes
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // num))
-    suite_run = make_run(settings, Parts(settings, make_suite(settings)), folder)
-    suite_run.run_part(suite_run.attempts()[number::num], browser_choice(settings))
+    parts = Parts(settings, make_suite(settings))
+    suite_run = make_run(settings, parts, folder)
+    attempts = suite_run.attempts()[number::num]
+    if any(one in attempts for one in suite_run.attempts_left()):
+        preparation = prepare(parts, has_line=False)
+        if number == 0 and settings.memory.cache.folder is None:
+            suite_run.prepared(preparation)  # all processes do the same at the same time
+    suite_run.run_part(attempts, browser_choice(settings))
 
 
 def _watch(suite_run: SuiteRun, processes: Sequence[BaseProcess]) -> None:

@@ -77,6 +77,10 @@ class MemorySettings:
     """Which parts of a latent memory act; None selects the trained ones."""
     cache: CacheConfig = CacheConfig()
     """Where encoded evidence is kept, and in which precision."""
+    encodes_bank: bool = True
+    """Whether a latent memory encodes its bank before the first episode. Without a cache folder, only as many
+    trajectories as fit in memory; the others are encoded when they are found.
+    """
 
 
 @checked_dataclass(frozen=True, kw_only=True)
@@ -104,6 +108,7 @@ SPEED_ONLY: Final = (
     "runner",
     "num_processes",
     "policy.device",
+    "memory.encodes_bank",
     "memory.cache.folder",
     "memory.cache.memory_limit_bytes",
     "memory.cache.growing_limit_bytes",

@@ -26,7 +26,16 @@ from focusmem.schemas.observation import ControlInfo, Observation
 from focusmem.schemas.prompt import Prompt, Turn, TurnRole
 from focusmem.schemas.record import Record, dump_record, parse_record
 from focusmem.schemas.run import Environment, Run
-from focusmem.schemas.run_folder import Manifest, ManifestTask, RunFolder, StoredEpisode, is_run, read_episode, run_name
+from focusmem.schemas.run_folder import (
+    Manifest,
+    ManifestTask,
+    Preparation,
+    RunFolder,
+    StoredEpisode,
+    is_run,
+    read_episode,
+    run_name,
+)
 from focusmem.schemas.screenshot import Screenshot, ScreenshotRef
 from focusmem.schemas.task import Task
 from focusmem.schemas.trajectory import Annotations, Closing, Step, Trajectory
@@ -64,6 +73,7 @@ __all__ = [
     "Observation",
     "OfferedItem",
     "Outcome",
+    "Preparation",
     "PressKey",
     "Prompt",
     "Record",

@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 
 from focusmem.errors import RecordError, StorageError
 from focusmem.files import is_safe_name, read_plain_file, sha256_hex
-from focusmem.schemas.episode import Episode
+from focusmem.schemas.episode import Count, Episode, Seconds
 from focusmem.schemas.record import (
     MAX_DOCUMENT_BYTES,
     STRICT_DECODER,
@@ -42,6 +42,7 @@ RUN_FILE = "run.json"
 ENVIRONMENT_FILE = "environment.json"
 TASKS_FILE = "tasks.json"
 RESULTS_FILE = "results.json"
+PREPARATION_FILE = "preparation.json"
 EPISODE_FILE = "episode.json"
 VERDICT_FILE = "verdict.json"
 EPISODES_FOLDER = "episodes"
@@ -143,6 +144,44 @@ class StoredEpisode:
         return replace(stored, trajectory=stored.trajectory.model_copy(update={"outcome": self.outcome}))
 
 
+class Preparation(Record):
+    """What a run did before its first episode. A run that was resumed adds up what it did each time."""
+
+    schema_version: Literal[1] = 1
+    """Increased when the meaning of a field changes."""
+    num_items: Count = 0
+    """Trajectories of the bank that memory may find."""
+    num_encoded: Count = 0
+    """How many of them were encoded for this run."""
+    num_cached: Count = 0
+    """How many were in the cache already."""
+    num_left_out: Count = 0
+    """How many had no room in the cache's memory, and are encoded when they are found."""
+    num_failed: Count = 0
+    """How many could not be read."""
+    encode_s: Seconds = 0.0
+    """Seconds that encoding took."""
+    warm_up_s: Seconds = 0.0
+    """Seconds that the first use of all parts took, with a decision on an empty page."""
+
+    @property
+    def num_ready(self) -> int:
+        """How many items no decision has to encode."""
+        return self.num_items - self.num_left_out - self.num_failed
+
+    def after(self, earlier: Self | None) -> Self:
+        """The preparation of a run that was resumed."""
+        if earlier is None:
+            return self
+        return self.model_copy(
+            update={
+                "num_encoded": self.num_encoded + earlier.num_encoded,
+                "encode_s": self.encode_s + earlier.encode_s,
+                "warm_up_s": self.warm_up_s + earlier.warm_up_s,
+            }
+        )
+
+
 class RunFolder:
     """Reads a run, whether finished or not."""
 
@@ -165,6 +204,11 @@ class RunFolder:
 
     def environment(self) -> Environment:
         return self._record(Environment, ENVIRONMENT_FILE)
+
+    def preparation(self) -> Preparation | None:
+        """None if the run did nothing before its first episode."""
+        is_there = os.path.lexists(self.path / PREPARATION_FILE)
+        return self._record(Preparation, PREPARATION_FILE) if is_there else None
 
     def results(self) -> dict[str, Any] | None:
         """The figures that were last stored; None if there are none."""

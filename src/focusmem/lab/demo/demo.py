@@ -22,7 +22,7 @@ from focusmem.evaluation.suite_run import SuiteRun
 from focusmem.evaluation.watcher import Watcher
 from focusmem.files import FolderLock, remove_folder, write_whole
 from focusmem.reports import WrittenPage, write_page
-from focusmem.schemas import RunFolder
+from focusmem.schemas import Preparation, RunFolder
 from focusmem.suites.base import MakeBrowser
 
 WITHOUT, WITH = "none", "full"
@@ -64,32 +64,44 @@ def make_room(folder: Path, config: Mapping[str, Any]) -> None:
         remove_folder(folder / name)
 
 
-def play(runs: Runs, folder: Path, choice: BrowserChoice, watcher_of: Callable[[str], Watcher]) -> Shown:
-    """Makes both runs at the same time, and writes the page."""
+def play(
+    runs: Runs,
+    preparations: Mapping[str, Preparation],
+    folder: Path,
+    choice: BrowserChoice,
+    watcher_of: Callable[[str], Watcher],
+) -> Shown:
+    """Makes both runs at the same time, and writes the page. `preparations` says what was done for them before."""
     turn = threading.Lock()
     for run in runs.values():
         run.mind = _InTurn(run.mind, turn)
         run.about = replace(run.about, num_beside=len(runs))
-    asyncio.run(_play(runs, choice, watcher_of))
+    asyncio.run(_play(runs, preparations, choice, watcher_of))
     for run in runs.values():
         summarise(run.folder)
     folders = [RunFolder.open(folder / method) for method in runs]
     return Shown(folder, write_page(folders, folder / _PAGE, labels=[LABELS[method] for method in runs]))
 
 
-async def _play(runs: Runs, choice: BrowserChoice, watcher_of: Callable[[str], Watcher]) -> None:
+async def _play(
+    runs: Runs,
+    preparations: Mapping[str, Preparation],
+    choice: BrowserChoice,
+    watcher_of: Callable[[str], Watcher],
+) -> None:
     async with AsyncExitStack() as stack:
         make_browser = await next(iter(runs.values())).suite.open_browsers(choice, stack)
         try:
             async with asyncio.TaskGroup() as group:
                 for method, run in runs.items():
-                    group.create_task(_play_one(run, make_browser, watcher_of(method)))
+                    group.create_task(_play_one(run, preparations[method], make_browser, watcher_of(method)))
         except BaseExceptionGroup as problems:
             raise problems.exceptions[0] from None  # the first error stopped the other run
 
 
-async def _play_one(run: SuiteRun, make_browser: MakeBrowser, watcher: Watcher) -> None:
+async def _play_one(run: SuiteRun, preparation: Preparation, make_browser: MakeBrowser, watcher: Watcher) -> None:
     with run.on_record():
+        run.prepared(preparation)
         await run.attempt(run.attempts(), make_browser, watcher)
 
 

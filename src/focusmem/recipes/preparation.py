@@ -1,0 +1,83 @@
+"""What a run does before its first episode, so that no step has to wait for it: it encodes its bank, and uses every
+part once, because imports, lazily loaded parts and first kernel calls are slow.
+"""
+
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from PIL import Image
+
+from focusmem.agent.decision import Decision
+from focusmem.agent.fronts.latent import LatentFront
+from focusmem.agent.local_policy import LocalPolicy
+from focusmem.agent.policy_mind import PolicyMind
+from focusmem.browser.base import BrowserLimits
+from focusmem.lab.world.scene import VIEW_HEIGHT, VIEW_WIDTH
+from focusmem.progress import Progress
+from focusmem.recipes.encode_bank import Encoded, encode_bank
+from focusmem.recipes.run_parts import Parts
+from focusmem.schemas import Observation, Preparation, Screenshot, Step, Task, make_action
+
+_NUM_STEPS = 6
+"""Steps behind the decision of the warm-up: more than a prompt shows, so that working memory takes part."""
+
+
+def prepare(parts: Parts, *, has_line: bool = True) -> Preparation:
+    """`has_line` shows how far the bank is; one of several processes does not."""
+    started = time.monotonic()
+    encoded = _encode(parts, has_line=has_line)
+    encoded_at = time.monotonic()
+    warm_up(parts.mind(), parts.suite.tasks[0], _view(parts))
+    return Preparation(
+        num_items=encoded.num_items,
+        num_encoded=encoded.num_encoded,
+        num_cached=encoded.num_cached,
+        num_left_out=encoded.num_left_out,
+        num_failed=len(encoded.failures),
+        encode_s=encoded_at - started,
+        warm_up_s=time.monotonic() - encoded_at,
+    )
+
+
+def warm_up(mind: PolicyMind, task: Task, view: tuple[int, int]) -> None:
+    """Decides once on an empty page, as if the task were well under way.
+
+    A policy behind an address is not asked, because its time is not ours.
+    """
+    if not isinstance(mind.policy, LocalPolicy):
+        return
+    page = Screenshot.from_image(Image.new("RGB", view, "white"))
+    task = task.model_copy(update={"max_steps": task.max_steps + _NUM_STEPS})
+    step = Step(screenshot=page.ref(), action=make_action("wait"))
+    shots: Mapping[str, Screenshot] = {page.digest: page}
+    decision = Decision(task, "warm-up", Observation(page, "", "", ()), [step] * _NUM_STEPS, shots, is_guarded=True)
+    try:
+        prepared = mind.prepare([decision])
+        mind.policy.reply(prepared.fronted, seeds=[0], generation=replace(mind.policy.generation, max_new_tokens=2))
+    finally:
+        mind.forget("warm-up")
+
+
+def _view(parts: Parts) -> tuple[int, int]:
+    """Width and height of the run's screenshots."""
+    if parts.is_lab_suite:
+        return VIEW_WIDTH, VIEW_HEIGHT
+    limits = parts.settings.browser.limits or BrowserLimits()
+    return limits.width, limits.height
+
+
+def _encode(parts: Parts, *, has_line: bool) -> Encoded:
+    """Only trajectories that may be found: those with the outcomes that the settings search."""
+    memory, front = parts.settings.memory, parts.front
+    if not (memory.encodes_bank and isinstance(front, LatentFront) and front.num_found):
+        return Encoded()
+    ids = [entry.trajectory_id for entry in parts.bank.entries() if _is_searched(entry.outcome, memory.outcomes)]
+    if not has_line:
+        return encode_bank(parts.bank, front, ids)
+    with Progress("encode", total=len(ids)) as line:
+        return encode_bank(parts.bank, front, ids, line=line)
+
+
+def _is_searched(outcome: str, outcomes: Collection[str] | None) -> bool:
+    return outcomes is None or outcome in outcomes
