@@ -152,8 +152,14 @@ def test_typing_into_each_kind_of_field(visit):
 
     errors, values = visit("/form", work)
     assert values == ["several\nlines", "Blue", True]
-    assert [error is None for error in errors] == [True, True, False, False, False, True]
-    assert errors[4] == "No field in view is called 'upload'; use the words on the page, or scroll."
+    assert errors == [
+        None,
+        None,
+        "The field has no option 'Green'.",
+        "The field cannot be changed.",
+        "No field in view is called 'upload'; use the words on the page, or scroll.",
+        None,
+    ]
 
 
 def test_typing_without_a_description(visit):

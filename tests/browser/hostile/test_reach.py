@@ -15,7 +15,7 @@ from focusmem.browser.chromium_process import ChromiumPool
 
 pytestmark = [pytest.mark.browser, pytest.mark.hostile]
 
-PATIENT = BrowserLimits(width=640, height=480, load_s=20, settle_s=1, wait_s=0, action_s=300, step_s=600)
+PATIENT = BrowserLimits(width=640, height=480, load_s=20, settle_s=0.5, wait_s=0, action_s=300, step_s=600)
 LONG_S = 300
 NOT_SHOWN = {"preconnect", "prerender"}
 """Channels that reach it without a name, or only if the sites are related."""
@@ -75,14 +75,14 @@ async def visit(chromium, site, path, until=None):
         await browser.close()
 
 
-@pytest.mark.parametrize("where", [ADDRESS, NAME])
+@pytest.mark.parametrize("where", [ADDRESS, pytest.param(NAME, marks=pytest.mark.slow)])
 def test_no_request_socket_frame_or_worker_reaches_another_host(chromium, where):
     with hosts(where) as (outside, site):
         assert chromium.run(visit(chromium, site, "/greedy")) == "Greedy"
         assert outside.heard == []
 
 
-@pytest.mark.parametrize("where", [ADDRESS, NAME])
+@pytest.mark.parametrize("where", [ADDRESS, pytest.param(NAME, marks=pytest.mark.slow)])
 def test_no_call_reaches_another_host(chromium, where):
     """WebRTC and WebTransport, over UDP and TCP."""
     with hosts(where) as (outside, site):
