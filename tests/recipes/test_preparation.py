@@ -1,5 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -52,6 +53,9 @@ def test_no_step_encodes_a_trajectory_of_the_bank(toy_weights):
 def test_only_what_may_be_found_is_encoded(toy_weights):
     parts = make_parts(small(toy_weights, memory__outcomes=("failure",)))
     assert prepare(parts, has_line=False).num_items == 0
+    parts = make_parts(small(toy_weights, memory__only_trusted=True))
+    parts.bank.trusted_sources = ("nobody",)
+    assert prepare(parts, has_line=False).num_items == 0
     parts = make_parts(small(toy_weights, memory__encodes_bank=False))
     assert prepare(parts, has_line=False).num_items == 0
 
@@ -97,3 +101,13 @@ def test_a_bank_that_does_not_fit_in_memory_is_encoded_as_far_as_it_fits(bank, t
     assert tight.counts.num_evicted == 0
     on_disk, _ = encode(memory_limit_bytes=roomy.num_bytes - 1, folder=tmp_path / "cache")
     assert (on_disk.num_encoded, on_disk.num_left_out) == (40, 0)
+
+
+def test_a_bank_is_encoded_only_as_long_as_the_disk_has_room(bank, tmp_path, monkeypatch):
+    policy, free = make_policy(), [10]
+    front = LatentFront(policy, Serialiser(), cache=EvidenceCache(policy, CacheConfig(folder=tmp_path / "cache")))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(total=1000, free=free[0]))
+    nearly_full = encode_bank(bank, front)
+    assert (nearly_full.num_encoded, nearly_full.num_left_out) == (0, 40)
+    free[0] = 2**40
+    assert encode_bank(bank, front).num_left_out == 0

@@ -1,6 +1,7 @@
 """Encodes all trajectories of a bank beforehand, so that no step of an episode has to wait for it."""
 
 import os
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Final
 
 import torch
 
@@ -19,12 +21,16 @@ from focusmem.bank.opening import open_bank
 from focusmem.bank.reports import Failure
 from focusmem.errors import ConfigError, FocusmemError, UserError
 from focusmem.evidence import Serialiser, episodic_items
+from focusmem.model.evidence_cache import EvidenceCache
 from focusmem.progress import Progress
 from focusmem.recipes.run_parts import Parts
 from focusmem.recipes.run_settings import RunSettings
 from focusmem.schemas import Prompt, StoredTrajectory
 from focusmem.suites.task_file import TaskSuite
 from focusmem.worker_processes import worker_processes
+
+_FREE_DISK_SHARE: Final = 0.05
+"""Share of the disk that encoding leaves free: the items of a large bank can take terabytes."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class Encoded:
     num_cached: int = 0
     """Items that were in the cache already."""
     num_left_out: int = 0
-    """Items that the cache's memory has no room for. They are encoded when they are found."""
+    """Items that the cache has no room for, in memory or on its disk. They are encoded when they are found."""
     num_bytes: int = 0
     """The size of all these items in the cache."""
     seconds: float = 0.0
@@ -60,7 +66,8 @@ def encode_bank(
 ) -> Encoded:
     """Put the trajectories of a bank, or those named, into the cache of a front. Cached ones are not encoded again.
 
-    Without a cache folder this stops before items would push each other out of memory.
+    Without a cache folder this stops before items would push each other out of memory, and with one before the disk is
+    nearly full.
     """
     if ids is None:
         ids = [entry.trajectory_id for entry in bank.entries()]
@@ -99,7 +106,7 @@ def episodic_record(serialise: Serialiser, stored: StoredTrajectory) -> Prompt:
 def _batches(bank: SearchableBank, front: LatentFront, ids: Sequence[str]) -> Iterator[Encoded]:
     cache, largest = front.cache, 0
     for batch in in_batches(ids):
-        if cache.config.folder is None and cache.num_bytes + largest > cache.config.memory_limit_bytes:
+        if not _has_room(cache, largest):
             yield Encoded(num_items=len(batch), num_left_out=len(batch))
             continue
         before = cache.num_bytes
@@ -119,6 +126,15 @@ def _batches(bank: SearchableBank, front: LatentFront, ids: Sequence[str]) -> It
             num_bytes=sum(cache.size_of(record) or 0 for record in records),
             failures=tuple(failures),
         )
+
+
+def _has_room(cache: EvidenceCache, num_bytes: int) -> bool:
+    """Whether another batch of this size may be kept."""
+    if cache.config.folder is None:
+        return cache.num_bytes + num_bytes <= cache.config.memory_limit_bytes
+    there = next(one for one in (cache.config.folder, *cache.config.folder.absolute().parents) if one.exists())
+    disk = shutil.disk_usage(there)
+    return disk.free - num_bytes >= disk.total * _FREE_DISK_SHARE
 
 
 def _parts(settings: RunSettings) -> Parts:

@@ -12,6 +12,7 @@ from focusmem.agent.decision import Decision
 from focusmem.agent.fronts.latent import LatentFront
 from focusmem.agent.local_policy import LocalPolicy
 from focusmem.agent.policy_mind import PolicyMind
+from focusmem.bank.trust import sources_to_search
 from focusmem.browser.base import BrowserLimits
 from focusmem.lab.world.scene import VIEW_HEIGHT, VIEW_WIDTH
 from focusmem.progress import Progress
@@ -68,16 +69,21 @@ def _view(parts: Parts) -> tuple[int, int]:
 
 
 def _encode(parts: Parts, *, has_line: bool) -> Encoded:
-    """Only trajectories that may be found: those with the outcomes that the settings search."""
+    """Only trajectories that may be found: those with the outcomes, and from the sources, that the settings search."""
     memory, front = parts.settings.memory, parts.front
     if not (memory.encodes_bank and isinstance(front, LatentFront) and front.num_found):
         return Encoded()
-    ids = [entry.trajectory_id for entry in parts.bank.entries() if _is_searched(entry.outcome, memory.outcomes)]
+    sources = sources_to_search(parts.bank, only_trusted=memory.only_trusted)
+    ids = [
+        entry.trajectory_id
+        for entry in parts.bank.entries()
+        if _is_searched(entry.outcome, memory.outcomes) and _is_searched(entry.source, sources)
+    ]
     if not has_line:
         return encode_bank(parts.bank, front, ids)
     with Progress("encode", total=len(ids)) as line:
         return encode_bank(parts.bank, front, ids, line=line)
 
 
-def _is_searched(outcome: str, outcomes: Collection[str] | None) -> bool:
-    return outcomes is None or outcome in outcomes
+def _is_searched(value: str, wanted: Collection[str] | None) -> bool:
+    return wanted is None or value in wanted
