@@ -51,8 +51,7 @@ def test_a_card_tells_what_departs_from_the_paper():
     assert told["acting"] == {"is_dynamic": True, "is_gated": True}
     result = CliRunner().invoke(app, ["model", "card", "full"])
     assert result.exit_code == 0
-    for line in (*told["departures"], *told["scale"]):
-        assert line in result.output
+    assert {f"- {line}" for line in (*told["departures"], *told["scale"])} <= set(result.output.splitlines())
 
 
 def test_a_users_mistake_is_one_line_and_no_traceback():

@@ -106,8 +106,8 @@ def _tell(card: dict[str, Any]) -> None:
     if card["recipe"] is None:
         typer.echo("The card does not say what departs from the paper.")
         return
-    typer.echo(printable(_listed("Departures from the paper", card["departures"])))
-    typer.echo(printable(_listed("Scale", card["scale"])))
+    typer.echo(_listed("Departures from the paper", card["departures"]))
+    typer.echo(_listed("Scale", card["scale"]))
 
 
 def _chosen(card: dict[str, Any]) -> str:
@@ -118,7 +118,7 @@ def _chosen(card: dict[str, Any]) -> str:
 
 
 def _listed(title: str, lines: Sequence[str]) -> str:
-    return "\n".join([f"{title}:" if lines else f"{title}: none", *(f"- {line}" for line in lines)])
+    return "\n".join([f"{title}:" if lines else f"{title}: none", *(f"- {printable(line)}" for line in lines)])
 
 
 def _show(description: dict[str, Any]) -> None:
