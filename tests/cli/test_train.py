@@ -75,7 +75,7 @@ def test_only_preparing_stops_there(folder, tmp_path):
     assert told["lessons"]["num_made"] > 0
     assert set(told["lessons"]["num_discarded"]) <= {"episodic_summary", "episodic_anchor"}
     assert sum(told["lessons"]["discarded_because"].values()) == sum(told["lessons"]["num_discarded"].values()) > 0
-    again = train(folder, "--out", tmp_path / "run", "--only-prepare", variant="semantic")
+    again = train(folder, "--out", tmp_path / "run", "--only-prepare", variant="probe-semantic")
     reason, num = max(told["lessons"]["discarded_because"].items(), key=lambda pair: pair[1])
     assert f"{reason} {num}" in again.stdout
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["prepared"]

@@ -97,7 +97,7 @@ def test_cut_off_in_chromium_nothing_is_left_running_and_it_goes_on(tmp_path, ho
     assert process.returncode != 0
     assert all(is_gone(pid) for pid in left)
     assert 1 <= num_done(tmp_path / "cut") <= 2
-    assert finish(tmp_path / "cut", *words) == table(expert_run(tmp_path / "whole", 3, "raster", 3))
+    assert finish(tmp_path / "cut", *words) == table(expert_run(tmp_path / "whole", 3, "raster", 2))
     assert offspring(tmp_path / "cut") == set()
 
 

@@ -139,7 +139,7 @@ def test_an_earlier_demonstration_stays_until_everything_is_loaded(toy_weights, 
     (tmp_path / "demo" / "none").mkdir(parents=True)
     for name in ("demo.json", "none/run.json"):
         (tmp_path / "demo" / name).write_text("{}")
-    with pytest.raises(CheckpointError, match="stage_b"):
+    with pytest.raises(CheckpointError, match="trained as the memory 'action-only'"):
         demonstrate(small(), Weights(tmp_path / "weights"), tmp_path / "demo", quiet)
     assert (tmp_path / "demo" / "none" / "run.json").exists()
 

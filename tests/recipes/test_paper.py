@@ -81,6 +81,7 @@ READINGS = {
     "variant.memory.state_source": "embeddings",
     "variant.memory.state_layer": None,
     "data.negative_share": 0.5,
+    "data.only_trusted": False,
     "data.validation_share": 0.02,
     "batching.max_per_trajectory": 8,
     "batching.num_epochs": 1,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _LAB = "lab"
 """The policy that ships; it is asked in the laboratory's wording."""
-_MORE = "Several processes and output"
+_MORE = "Trust, several processes and output"
 
 
 VariantArgument = Annotated[
@@ -40,7 +40,11 @@ EmbedderOption = Annotated[
 ]
 TrustedSources = Annotated[
     bool | None,
-    typer.Option("--trusted-sources", help="Search only the sources that the bank trusts (`focusmem bank trust`)."),
+    typer.Option(
+        "--trusted-sources",
+        help="Search only the sources that the bank trusts (`focusmem bank trust`).",
+        rich_help_panel=_MORE,
+    ),
 ]
 Evaluation = Annotated[
     list[Path] | None, typer.Option(help="Tasks of a later evaluation (.jsonl): what could give one away is left out.")

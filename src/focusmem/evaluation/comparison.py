@@ -13,7 +13,7 @@ from typing import Any, Self
 from focusmem.errors import ConfigError
 from focusmem.evaluation.metrics import by_task, figures, is_complete, is_rated
 from focusmem.intervals import mean_interval, paired_interval
-from focusmem.schemas import Manifest, RunFolder, StoredEpisode
+from focusmem.schemas import Manifest, Preparation, RunFolder, StoredEpisode
 
 
 @dataclass(frozen=True)
@@ -23,15 +23,16 @@ class ReadRun:
     path: Path
     manifest: Manifest
     episodes: Sequence[StoredEpisode]
+    preparation: Preparation | None = None
 
     @classmethod
     def read(cls, path: Path) -> Self:
         folder = RunFolder.open(path)
-        return cls(path, folder.manifest(), folder.episodes())
+        return cls(path, folder.manifest(), folder.episodes(), folder.preparation())
 
     @cached_property
     def figures(self) -> dict[str, Any]:
-        return figures(self.manifest, self.episodes)
+        return figures(self.manifest, self.episodes, self.preparation)
 
 
 @dataclass(frozen=True)

@@ -8,18 +8,20 @@ from typing import Any
 from focusmem.files import write_whole
 from focusmem.intervals import grouped_interval, wilson_interval
 from focusmem.judges.base import RULES
-from focusmem.schemas import Manifest, ManifestTask, RunFolder, StepNotes, StoredEpisode
+from focusmem.schemas import Manifest, ManifestTask, Preparation, RunFolder, StepNotes, StoredEpisode
 from focusmem.schemas.run_folder import RESULTS_FILE
 
 
 def summarise(folder: RunFolder) -> dict[str, Any]:
     """Computes the figures and stores them in the folder as `results.json`."""
-    results = figures(folder.manifest(), folder.episodes()) | _preparation(folder)
+    results = figures(folder.manifest(), folder.episodes(), folder.preparation())
     write_whole(folder.path / RESULTS_FILE, json.dumps(results, indent=2).encode())
     return results
 
 
-def figures(manifest: Manifest, episodes: Sequence[StoredEpisode]) -> dict[str, Any]:
+def figures(
+    manifest: Manifest, episodes: Sequence[StoredEpisode], preparation: Preparation | None = None
+) -> dict[str, Any]:
     """A rate or a mean over nothing is None.
 
     `success_rate` is over the frozen set of tasks, each attempted `num_attempts` times: an attempt that is an error,
@@ -44,13 +46,13 @@ def figures(manifest: Manifest, episodes: Sequence[StoredEpisode]) -> dict[str, 
         **_steps([one for one in episodes if is_complete(one)]),
         "judge_calls": sum(one.verdict.cost.num_calls for one in episodes),
         "judge_s": sum(one.verdict.cost.seconds for one in episodes),
+        **_prepared(preparation),
         "by_kind": {kind: _of_kind(kind, manifest, episodes) for kind in kinds},
     }
 
 
-def _preparation(folder: RunFolder) -> dict[str, Any]:
+def _prepared(done: Preparation | None) -> dict[str, Any]:
     """What happened before the first episode, which no other figure includes."""
-    done = folder.preparation()
     return {
         "preparation_s": None if done is None else done.encode_s + done.warm_up_s,
         "num_encoded_beforehand": None if done is None else done.num_ready,

@@ -106,7 +106,7 @@ def test_the_embedder_sees_with_the_policys_eyes(world, trained):
     task = next(iter_tasks(world, "v", "memory", 0))
     rollout = roll_out(world, task, Solver.expert(world, task))
     moment = moment_of(rollout, 3, lambda step: screenshot_of(world, step))
-    policy.see(moment.screenshots)
+    policy.see([*(event.screenshot for event in moment.recent), moment.screenshot])
     policy.model.model.visual.register_forward_pre_hook(lambda *_: pytest.fail("looked again"))
     embedder.embed_queries([moment])
 
