@@ -46,8 +46,8 @@ from focusmem.seeds import derive_seed
 from focusmem.settings import checked_dataclass, to_plain
 
 READING = EmbedderConfig(form=LABORATORY.name, max_length=8_192)
-"""How laboratory records are read: the actions tell what a trajectory shows, the pictures which site it is on. The
-embedder that ships was trained on this form. The next one that is trained takes the paper's, as real embedders do.
+"""The form in which the shipped embedder reads laboratory records, because it was trained on this form. An embedder
+that is trained anew should read the paper's form, as published embedders do.
 """
 
 _MAX_TOKENS = 65_536
