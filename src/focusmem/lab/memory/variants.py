@@ -121,8 +121,8 @@ def load_memory(policy: Backbone, checkpoint: Path, name: str) -> MemoryPolicy:
     allowed |= {StageA.name} if trained_as == name and not (chosen.is_dynamic or chosen.is_gated) else set()
     if stage not in allowed:
         raise CheckpointError(
-            f"A memory '{name}' comes from {chosen.last_stage}, but {checkpoint} comes from "
-            f"{stage or 'an unknown stage'}. Give the folder that `focusmem lab train {name}` printed at its end."
+            f"A memory '{name}' is left by '{chosen.last_stage}', but {checkpoint} was left by "
+            f"'{stage or 'something else'}'. Give the folder that `focusmem lab train {name}` printed at its end."
         )
     return stored.build(policy)
 
