@@ -173,7 +173,7 @@ class Prefix:
     removed: Removal | None
     """What the leakage guard left out; None if no bank was searched."""
     left_out: LeftOut | None
-    """What of the decision did not fit into the query of the search; None if everything did."""
+    """The part of the decision that did not fit into the query of the search; None if everything fitted."""
 
     @property
     def prompt(self) -> Prompt:

@@ -118,11 +118,11 @@ def train(
     start: Annotated[
         Path | None,
         typer.Option(
-            help="Begin with this memory and without a course: one of the same variant, one of content for stage B, or "
-            "one of action-only for content."
+            help="Begin with this memory and without a course: a memory of the same variant, a stage A memory of a "
+            "variant with the same stage A, or, if the variant has no stage B, a memory of action-only."
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Which episodes.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed that draws the episodes.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps of stage A, the course included.")] = None,
     more_steps: Annotated[int | None, typer.Option(help="Steps of stage B.")] = None,
     gate_steps: Annotated[

@@ -110,7 +110,7 @@ class Chunk:
 
     episode_id: str
     is_full: bool
-    """Whether it never changes again, and so is kept like any other item."""
+    """Whether the chunk is complete. A full chunk never changes again and is kept like any other item."""
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,7 @@ def _watch_all(clock: _Clock, policy: Backbone, front: LatentFront, embedder: Qw
 
 
 def _text(backbone: Backbone, kwargs: dict[str, Any], part_of: Callable[[int], str]) -> _Work:
-    """The text blocks over new positions behind kept ones."""
+    """Operations and bytes of the text blocks for new positions after kept positions."""
     config, cache = backbone.model.config.text_config, kwargs["past_key_values"]
     num_rows, num_new, _ = kwargs["inputs_embeds"].shape
     num_kept = cache.get_seq_length() if cache is not None else 0
@@ -211,7 +211,7 @@ def _text(backbone: Backbone, kwargs: dict[str, Any], part_of: Callable[[int], s
 
 
 def _look(tower: Any, num_patches: int) -> tuple[float, float]:
-    """The vision tower without its attention, which depends on how many pictures share the patches."""
+    """Operations and bytes of the vision tower, without its attention, whose cost depends on the number of pictures."""
     merged = num_patches // tower.spatial_merge_size**2
     parts = [_linear(tower.patch_embed, num_patches), _linear(tower.blocks, num_patches)]
     parts += [_linear(one, merged) for one in (tower.merger, tower.deepstack_merger_list)]
