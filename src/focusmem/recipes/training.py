@@ -54,8 +54,8 @@ class TrajectoryTraining(MemoryTraining):
     """Files of tasks for a later evaluation. Trajectories that could give one of them away are left out."""
     batching: BatchingConfig = field(default_factory=BatchingConfig)
     thresholds: tuple[_Threshold, ...] | None = PAPER_THRESHOLDS
-    """Candidates for the gate's threshold, as trusts. The candidate is chosen under which the actions of validation
-    trajectories are likeliest. None allows any value. Without validation trajectories the threshold stays as it is."""
+    """Candidates for the gate's threshold, as trusts. The choice is the candidate that makes the actions of validation
+    trajectories likeliest. None allows any value. Without validation trajectories the threshold stays as it is."""
 
     def shipped_data(self) -> DataConfig:
         """The data settings, with `lab` replaced by the shipped parts."""
