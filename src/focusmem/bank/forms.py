@@ -38,7 +38,7 @@ COMPLETE: Final = Form(
 )
 """The paper's form: all of c_t, and the whole trajectory up to the paper's limit of steps."""
 LABORATORY: Final = Form(name="laboratory-1", num_recent_screenshots=1, num_recent_actions=0, max_key_frames=2)
-"""The form that the shipped laboratory embedder was trained on. A newly trained one should use COMPLETE."""
+"""The form of the laboratory's embedder. Changing it to COMPLETE requires training that embedder again."""
 FORMS: Final[Mapping[FormName, Form]] = {form.name: form for form in (COMPLETE, LABORATORY)}
 
 
