@@ -23,8 +23,8 @@ pip() { "$VENV/bin/python" -m pip --disable-pip-version-check install --quiet "$
 pip -c constraints.txt torch
 pip -c constraints.txt -e '.[dev,train]'
 
-# The demonstration and the browser tests drive the Chromium that FOCUSMEM_BROWSER names, otherwise the system's first, or
-# one that Playwright has downloaded.
+# The demonstration and the browser tests drive the Chromium that FOCUSMEM_BROWSER names. Without this variable they
+# drive the first one that the system has, or one that Playwright has downloaded.
 has_browser() {
     if [ -n "${FOCUSMEM_BROWSER:-}" ]; then command -v "$FOCUSMEM_BROWSER" >/dev/null; return; fi
     for name in chromium-headless-shell chromium google-chrome; do
@@ -43,7 +43,7 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! { has_browser && has
     has_driver || install libatomic1 || true
 fi
 has_driver || {
-    echo "Playwright's driver does not run, so that no browser can be driven; on Debian:" >&2
+    echo "Playwright's driver does not run, so no browser can be driven; on Debian:" >&2
     echo "    apt-get install libatomic1" >&2
 }
 has_browser || {

@@ -3,11 +3,11 @@
 import asyncio
 
 PATIENT_S = 600.0
-"""A limit that is not under test. Nothing takes so long on any machine, unless it never ends."""
+"""A limit that is not under test. It is reached only by something that never ends."""
 
 
 class MovedLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock can be put forward, so that what was to happen later happens now."""
+    """An event loop whose clock can be put forward, so that later timers fire now."""
 
     _ahead_s = 0.0
 
@@ -21,7 +21,7 @@ class MovedLoop(asyncio.SelectorEventLoop):
 
 
 def run(work):
-    """As `asyncio.run`, in such a loop."""
+    """Like `asyncio.run`, in a MovedLoop."""
     with asyncio.Runner(loop_factory=MovedLoop) as runner:
         return runner.run(work)
 

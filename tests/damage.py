@@ -1,4 +1,4 @@
-"""Damage to what a bank has stored, as a failing disk or a careless hand does it."""
+"""Damage to the stored files and rows of a bank, as by a failing disk or a mistaken edit."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def flip(path: Path, byte: int, bit: int = 0) -> None:
 
 
 def change_record(folder: Path) -> None:
-    """What is left is a valid trajectory with another instruction."""
+    """The record stays a valid trajectory, with another instruction."""
     path = folder / "trajectory.json"
     text = path.read_text()
     start = text.index('"instruction": "') + len('"instruction": "')
@@ -39,7 +39,7 @@ def lose_screenshot(folder: Path) -> None:
 
 
 def change_row(bank: Bank, name: str, column: str) -> None:
-    """Writes another value into a row, of which its checksums know nothing."""
+    """Writes another value into a row without updating the row's checksums."""
     table = bank.vectors._table
     rows = table.search().where(f"trajectory_id = '{name}'").to_arrow()
     kind = rows.schema.field(column).type

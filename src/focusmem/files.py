@@ -41,7 +41,7 @@ _READ_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", 
 
 @contextlib.contextmanager
 def open_plain_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open an ordinary file for reading; links, pipes and devices are refused, and opening one does not wait."""
+    """Open an ordinary file for reading. Links, pipes and devices are refused at once, without waiting."""
     try:
         kind = path.lstat()
         if not stat.S_ISREG(kind.st_mode):
@@ -54,7 +54,7 @@ def open_plain_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def read_plain_file(path: Path, max_bytes: int) -> bytes:
-    """The content of an ordinary file; more than `max_bytes` are refused."""
+    """The content of an ordinary file. A file of more than `max_bytes` is refused."""
     with open_plain_file(path) as file:
         data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
@@ -63,11 +63,11 @@ def read_plain_file(path: Path, max_bytes: int) -> bytes:
 
 
 def check_not_linked(folder: Path) -> None:
-    """Raise an error if a folder that must lie where it is named is a symbolic link to elsewhere."""
+    """Raise StorageError if the folder is a symbolic link."""
     try:
         is_linked = folder.is_symlink()
     except (OSError, ValueError) as error:
-        raise StorageError(f"Could not look at {folder}: {_reason(error)}.") from error
+        raise StorageError(f"Could not read {folder}: {_reason(error)}.") from error
     if is_linked:
         raise StorageError(f"{folder} should be a folder, but it is a symbolic link.")
 
@@ -94,8 +94,8 @@ def write_whole(path: Path, data: bytes) -> None:
 def whole_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """Yield a folder to fill; it takes its final name only when the block ends without an error.
 
-    The unfinished folder is locked until then, so that `clear_unfinished` can tell it from one that a killed process
-    left.
+    The unfinished folder is locked until then. `clear_unfinished` can therefore tell it from a folder that a killed
+    process left.
     """
     if os.path.lexists(path):
         if not replace:
@@ -107,7 +107,7 @@ def whole_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
         try:
             begun.mkdir(parents=True)
             held.enter_context(_locked_folder(begun))
-            begun.rename(partial)  # only now, so that no other process sees it unlocked under a name that it clears
+            begun.rename(partial)  # only after locking, because other processes remove unlocked folders with such names
             yield partial
             _sync_folder(partial)
             _swap_in(partial, path)
@@ -120,10 +120,10 @@ def whole_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 def clear_unfinished(parent: Path) -> None:
-    """Remove the folders in `parent` that `whole_folder` began in processes that have died. Those of living processes
+    """Remove the unfinished folders of `whole_folder` in `parent` whose process has died. Folders of living processes
     are locked and stay.
     """
-    with contextlib.suppress(OSError):  # a remainder that cannot be removed hinders nobody
+    with contextlib.suppress(OSError):  # a leftover that cannot be removed does no harm
         for path in parent.iterdir():
             if _UNFINISHED.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
                 with _locked_folder(path) as is_mine:
@@ -133,8 +133,8 @@ def clear_unfinished(parent: Path) -> None:
 
 @contextlib.contextmanager
 def _locked_folder(folder: Path) -> Iterator[bool]:
-    """Lock the folder itself, since a lock file would become a part of it. Yields False if another process holds it, or
-    the system cannot lock folders (Windows, some network drives).
+    """Lock the folder itself, because a lock file would become a part of it. Yields False if another process holds the
+    lock, or if the system cannot lock folders (Windows, some network drives).
     """
     if sys.platform == "win32":
         yield False

@@ -284,7 +284,7 @@ def test_a_spoilt_export_is_refused(export, tmp_path, spoil):
     ],
 )
 def test_links_in_an_export_are_not_followed(export, tmp_path, embedder, place, is_same_embedder):
-    """Also those whose targets lie in the export: whoever copies a link copies what it points to at another time."""
+    """Links within the export are refused too, because a copy of a link may have another target."""
     replaced_by(link, f"trajectories{place}")(export)
     other = embedder if is_same_embedder else WordEmbedder("words-2", width=30)
     report = import_bank(tmp_path / "new", export, other)

@@ -1,5 +1,5 @@
-"""A random byte of a random file of a bank or an export is changed. Nothing may be believed that is not so, every error
-is one friendly line, and the commands that messages name mend the bank.
+"""A random byte of a random file of a bank or an export is changed. Then no reader may return wrong data, every error
+is one friendly line, and the commands in the messages mend the bank.
 """
 
 import random
@@ -70,7 +70,7 @@ def imported(path):
 
 
 def check_damaged(path, rng):
-    """Changes a file and tries everything that reads; only a bank is mended again."""
+    """Changes a file and calls every function that reads. A bank is mended afterwards, an export is not."""
     files = sorted(file for file in path.rglob("*") if file.is_file() and file.stat().st_size)
     by_kind = sorted({file.suffix for file in files})
     kind = rng.choice(by_kind)

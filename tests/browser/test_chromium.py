@@ -25,7 +25,7 @@ from focusmem.schemas import make_action
 pytestmark = pytest.mark.browser
 
 LONG_S = 600
-"""What no test waits for, unless what it waits for never happens."""
+"""A limit that is reached only if the awaited event never happens."""
 LIMITS = BrowserLimits(
     width=640, height=480, load_s=LONG_S, settle_s=0.0, wait_s=0.0, action_s=2 * LONG_S, step_s=3 * LONG_S
 )
@@ -648,7 +648,7 @@ def test_where_there_is_no_playwright_the_error_says_what_to_install():
 
 @pytest.fixture
 def temporary(monkeypatch):
-    """A folder for temporary files of this test alone, with a path as short as usual."""
+    """A folder for temporary files of this test only, with a path of the usual length."""
     with tempfile.TemporaryDirectory(prefix="fm-", dir="/tmp") as folder:
         monkeypatch.setenv("TMPDIR", folder)
         monkeypatch.setattr(tempfile, "tempdir", folder)

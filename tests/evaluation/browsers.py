@@ -11,7 +11,7 @@ from focusmem.schemas.action import AnyAction
 
 
 class FakeBrowser:
-    """Every look shows another page; from one at which it `hangs` it does not return, whatever happens meanwhile."""
+    """Every look shows another page. The look number `hangs_at` never returns."""
 
     def __init__(
         self,

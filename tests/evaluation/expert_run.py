@@ -18,7 +18,7 @@ from focusmem.lab.suite import LabSuite, LabSuiteConfig
 
 
 class FallibleMind(SolverMind):
-    """Is wrong about some tasks, and may get stuck on one, so that there is a middle to be killed in."""
+    """Answers some tasks wrongly, and can block on one task, so that the run can be killed in the middle."""
 
     stuck_on = None
     goes_on = threading.Event()

@@ -263,7 +263,7 @@ def test_a_trained_memory_needs_its_checkpoint(toy_weights):
 
 
 def without_errors(toy_weights, tmp_path):
-    """The full memory's settings, with a card that says its prompts told of no errors."""
+    """The full memory's settings, with a card that says that its prompts showed no errors."""
     shutil.copytree(toy_weights / "memory" / "full", tmp_path / "memory")
     Checkpoint.open(tmp_path / "memory").with_notes({"shows_errors": False})
     settings = small(toy_weights, memory__name="full")

@@ -270,7 +270,7 @@ def test_memory_that_was_shown_raw_in_earlier_runs_is_not_called_nothing(tmp_pat
     reader.open(page_of(tmp_path, [make_finished(1, notes=notes)]))
     assert reader.text(".card .measures > .faint") == "2 steps, raw"
     reader.press("j")
-    assert "The source of the 979 memory tokens was not recorded." in reader.text(".done")
+    assert "The items of the 979 memory tokens were not recorded." in reader.text(".done")
     reader.press("j")
     assert "Memory offered nothing." in reader.text(".done")
 

@@ -163,7 +163,7 @@ def test_what_is_no_screenshot_is_refused(data, message):
 
 
 def test_no_more_parts_are_looked_at_than_allowed():
-    """Beyond the limit every byte is noise, of which nothing is said."""
+    """Bytes after the limit may be noise; the error is about the number of parts only."""
     empty = chunk(b"teXt", b"")
     most = [ROWS, *[empty] * (MAX_PNG_PARTS - 3)]  # the header and the end count too
     assert Screenshot.from_png(png(8, 8, *most)).width == 8

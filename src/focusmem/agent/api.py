@@ -98,12 +98,12 @@ class Memory:
         """`policy` and `embedder` are folders, hub ids, or objects that are loaded already. `encoder` is given in the
         same way if another model than the policy encodes the evidence.
 
-        By default exactly the parts act that the memory's card names, and prompts say which actions failed if those of
-        its training did. `prompts` is a folder with the
-        wording that the memory was trained with, if it is not ours: it holds `agent` and `evidence`, like
-        `focusmem/agent/prompts` and `focusmem/evidence/prompts`. `outcomes` restricts the search to trajectories with
-        these outcomes; the paper searches `("success",)` only. `only_trusted` restricts it to the sources that the bank
-        trusts, see `focusmem bank trust`.
+        By default the parts act that the memory's card names, and no others. Prompts say which actions failed if the
+        prompts of the memory's training did. `prompts` is a folder with the wording that the memory was trained with,
+        if it is not focusmem's own: it holds `agent` and `evidence`, like `focusmem/agent/prompts` and
+        `focusmem/evidence/prompts`. `outcomes` restricts the search to trajectories with these outcomes; the paper
+        searches `("success",)` only. `only_trusted` restricts the search to sources that the bank trusts
+        (`focusmem bank trust`).
         """
         stored = Checkpoint.open(Path(checkpoint))  # what fails fast is checked first
         opened = None if bank is None else open_bank(bank)
@@ -111,7 +111,7 @@ class Memory:
             embedder = QwenEmbedder.load(embedder, device=device)
         _retriever(
             opened, embedder, only_trusted=only_trusted
-        )  # fails if they do not belong together, before the policy is loaded
+        )  # fails before the policy is loaded if bank and embedder do not fit
         reader = None if encoder is None else _backbone(encoder, device)
         built = stored.build(_backbone(policy, device), encoder_backbone=reader)
         for other in (reader, embedder.backbone if isinstance(embedder, QwenEmbedder) else None):
@@ -173,7 +173,7 @@ class Prefix:
     removed: Removal | None
     """What the leakage guard left out; None if no bank was searched."""
     left_out: LeftOut | None
-    """What of the decision did not fit into the query of the search; None if everything did."""
+    """The part of the decision that did not fit into the query of the search; None if everything fitted."""
 
     @property
     def prompt(self) -> Prompt:
@@ -195,7 +195,7 @@ class Prefix:
 
     @property
     def items(self) -> tuple[OfferedItem, ...]:
-        """Everything that was offered, in the same order: its source, its score, the gate's logit, and whether it was
+        """The offered items, in the same order, each with its source, its score, the gate's logit, and whether it was
         accepted.
         """
         return self.fronted.offered
@@ -215,7 +215,7 @@ class EpisodeMemory:
         self._name = f"{task.task_id} {next(memory.episode_numbers)}"
         self._is_guarded = is_guarded
         self._events: list[RecentEvent] = []
-        # Nobody says when an episode of another agent ends, so what is kept for it goes with this object.
+        # The user's agent does not report the end of an episode, so its data is freed together with this object.
         weakref.finalize(self, memory.mind.forget, self._name).atexit = False
 
     def prefix(self, screenshot: Picture, *, prompt: Prompt | None = None) -> Prefix:

@@ -24,7 +24,7 @@ ValueT = TypeVar("ValueT")
 _MomentKey: TypeAlias = tuple[str, tuple[str, ...], tuple[str, ...]]
 """Instruction, actions and digests of screenshots: all that an embedder reads of a moment."""
 _Query: TypeAlias = tuple[Vectors, LeftOut]
-"""A vector (D,), and what of the moment was left out of it."""
+"""A vector (D,), and the part of the moment that was left out of the vector."""
 
 
 class BankRetriever:
@@ -81,7 +81,7 @@ class BankRetriever:
         return Search(found, hits.removed, None if left_out.is_nothing else left_out)
 
     def _sources(self) -> tuple[str, ...] | None:
-        """Read for each search, so that a source that is no longer trusted is not searched any more."""
+        """Read again for each search, because the bank's trusted sources may change."""
         return sources_to_search(self.bank, only_trusted=self._only_trusted)
 
     def _embed(self, moments: Sequence[Moment]) -> list[_Query]:

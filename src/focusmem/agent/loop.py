@@ -47,7 +47,7 @@ async def _step(episode: LiveEpisode, browser: Browser, ask: Ask) -> None:
         seen = await browser.observe()
     with timed(seconds, "wait"):
         reply = await ask(episode.decision(seen))
-    # What remains after the parts that the mind reports is waiting, mostly for decisions of other episodes.
+    # The time beyond the parts that the mind reports is waiting, mostly for decisions of other episodes.
     seconds["wait"] = max(0.0, seconds["wait"] - sum(reply.notes.seconds.values()))
     action: AnyAction | None = None
     performed = Performed()

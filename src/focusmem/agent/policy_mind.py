@@ -135,7 +135,7 @@ def as_text(prompt: Prompt) -> tuple[str, ...]:
 
 
 def _notes(fronted: Fronted, search: Search, completion: Completion, together: StepNotes) -> StepNotes:
-    """`together` holds what is equal for all decisions of the batch."""
+    """`together` holds the notes that are equal for all decisions of the batch."""
     num_input, num_memory = completion.num_input_tokens, fronted.num_memory_tokens
     return StepNotes(
         prompt=as_text(fronted.prompt),

@@ -53,7 +53,7 @@ def recent_events(steps: Sequence[Step], screenshots: Mapping[str, Screenshot]) 
 
 class PromptBuilder:
     """`prompts` is a folder with another wording of the same texts. With `shows_errors`, the history says which actions
-    failed, and why; the paper's prompt does not.
+    failed, and why; the paper's prompt does not say this.
     """
 
     def __init__(self, prompts: Path | None = None, *, shows_errors: bool = True) -> None:

@@ -24,7 +24,7 @@ class Search:
     removed: Removal | None = None
     """What the leakage guard removed before the search; None if nothing was searched."""
     left_out: LeftOut | None = None
-    """What of the decision did not fit into the query; None if everything did."""
+    """The part of the decision that did not fit into the query; None if everything fitted."""
 
     @property
     def num_removed(self) -> dict[str, int]:

@@ -35,7 +35,7 @@ class SearchableBank(Protocol):
 
     @property
     def trusted_sources(self) -> tuple[str, ...]:
-        """The sources that the bank trusts; empty if it names none."""
+        """The sources that the bank trusts; empty if it trusts none."""
 
     def load(self, trajectory_id: str) -> StoredTrajectory:
         """Reads the record at once, and screenshots when they are used."""
@@ -63,8 +63,8 @@ class StoredBank(SearchableBank, Protocol):
         """Numbers per vector."""
 
     def blocks(self) -> Iterable[Block]:
-        """Yields all entries with their vectors, block by block, in the order of the store; those with a damaged vector
-        are left out.
+        """Yields all entries with their vectors, block by block, in the order of the store. Entries with a damaged
+        vector are left out.
         """
 
     def damaged(self) -> list[str]:

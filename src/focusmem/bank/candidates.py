@@ -27,8 +27,8 @@ class Candidates:
     sources_N: Numbers
 
     def wanted(self, outcomes: Collection[str] | None, sources: Collection[str] | None) -> Flags | None:
-        """A mask (N,): True for each trajectory with one of these outcomes and from one of these sources. None allows
-        all, and is returned if all are wanted.
+        """A mask (N,): True for each trajectory with one of these outcomes and from one of these sources; None as an
+        argument allows all. Returns None if both arguments are None.
         """
         masks = [] if outcomes is None else [self.ended_so(outcomes)]
         masks += [] if sources is None else [np.isin(self.sources_N, source_numbers(sources))]
@@ -53,7 +53,7 @@ def outcome_codes(outcomes: Iterable[str]) -> Codes:
 
 
 def source_numbers(sources: Iterable[str]) -> Numbers:
-    """Sources as 64 bits of a digest: a large bank is filtered without comparing texts."""
+    """Sources as 64 bits of a digest, so that a large bank is filtered without comparing texts."""
     listed = list(sources)
     numbers = {source: _number(source) for source in set(listed)}
     return np.array([numbers[source] for source in listed], dtype=np.int64)

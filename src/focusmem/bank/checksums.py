@@ -1,7 +1,9 @@
-"""Checksums of the rows of a bank, by which damaged ones are recognised. The vector store itself has none.
+"""Checksums of the rows of a bank, by which damaged rows are recognised. The vector store itself has no checksums.
 
-A row has three, since lists, searches and single hits read different columns of it. CRC-32 sees every change of up to
-32 neighbouring bits, and costs a fraction of reading the row. N rows, D width, W words of a sketch.
+A row has three checksums, because lists, searches and single hits read different columns. CRC-32 detects every change
+of up to 32 neighbouring bits, and takes a fraction of the time that reading the row takes.
+
+Shapes: N rows, D width, W words of a sketch.
 """
 
 import zlib
@@ -20,10 +22,10 @@ ENTRY_COLUMNS = (
     *("trajectory_id", "content", "task_id", "instruction", "site", "outcome", "source"),
     *("num_steps", "instance", "template", "num_frames_left_out", "num_characters_left_out"),
 )
-"""What `entry_check` covers: all that lists and exports show, and the trajectory's digest."""
+"""The columns that `entry_check` covers: all that lists and exports show, and the trajectory's digest."""
 SEARCH_NUMBERS = ("guard", "task_key", "instance_key", "template_key", "wording_key", "vector_check")
 SEARCH_COLUMNS = ("trajectory_id", "outcome", "source", *SEARCH_NUMBERS, "sketch")
-"""What `search_check` covers: all that a search reads of every row, except the vector."""
+"""The columns that `search_check` covers: all that a search reads of every row, except the vector."""
 CHECKS = ("entry_check", "search_check", "vector_check")
 
 _UNIT_TOLERANCE = 1e-3
@@ -59,13 +61,13 @@ def are_unit(vectors_ND: Vectors) -> npt.NDArray[np.bool_]:
 
 
 def damaged_vectors(vectors_ND: Vectors, checks_N: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.bool_]:
-    """A mask: True for each vector that differs from what its checksum says, or that is not of length one."""
+    """A mask: True for each vector that does not match its checksum or is not of length one."""
     damaged_N: npt.NDArray[np.bool_] = (vector_checks(vectors_ND) != checks_N) | ~are_unit(vectors_ND)
     return damaged_N
 
 
 def named(names: Sequence[str]) -> str:
-    """Names for an error message: all of them if they are few."""
+    """The names for an error message; a long list is shortened."""
     few = ", ".join(names[:3])
     return f"{few} and {len(names) - 3} more" if len(names) > 3 else few
 

@@ -2,12 +2,13 @@
 
 `Embedder` is the seam. `QwenEmbedder` reads as Qwen3-VL-Embedding does: an instruction as the system's turn, pictures
 and then text as one user's turn, the opening of an answer; the vector is the last hidden state at the last token,
-scaled to length one. `forms.py` says which pictures and which text. torch is imported when something is first embedded,
-so that importing the seam is fast.
+scaled to length one. `forms.py` says which pictures and which text are read. torch is imported when something is first
+embedded, so that importing the seam is fast.
 
-What does not fit into `max_length` is left out by one rule. Text comes first: it is cut, at its end, only where it
-would not fit beside one screenshot, and never to less than half of the window. Then come as many screenshots as fit: of
-a trajectory evenly spaced ones, of a moment the latest. The last screenshot is the last to go.
+One rule shortens an input that does not fit into `max_length`. Text has precedence: it is cut, at its end, only if it
+does not fit beside one screenshot, and never to less than half of the window. The rest of the window takes as many
+screenshots as fit: evenly spaced ones of a trajectory, the latest ones of a moment. The last screenshot is the last one
+to be dropped.
 """
 
 import bisect
@@ -68,7 +69,7 @@ class Embedder(Identified, Protocol):
 @checked_dataclass(frozen=True, kw_only=True)
 class EmbedderConfig:
     form: FormName = COMPLETE.name
-    """What is read of a moment and of a trajectory."""
+    """The name of the form: which parts of a moment and of a trajectory are read."""
     key_instruction: str = "Represent this record of a task that was carried out on a web site."
     """The instruction that precedes a trajectory. The paper does not give it."""
     query_instruction: str = "Find records of similar tasks on the same or a similar web site."
@@ -93,7 +94,7 @@ class EmbedderConfig:
 
 @dataclass(frozen=True)
 class _Reading:
-    """What of an input the model reads."""
+    """The parts of an input that the model reads."""
 
     text: str
     places: list[int]
@@ -116,8 +117,8 @@ class QwenEmbedder:
         self.form = self.config.resolved_form
         self._weights_name = weights_name
         images = replace(backbone.images, min_pixels=self.config.min_pixels, max_pixels=self.config.max_pixels)
-        # The same weights with the embedder's own picture sizes. A picture that fits both is looked at once, and
-        # successive moments of an episode share all screenshots but one.
+        # The same weights with the embedder's own picture sizes. A picture whose size suits both is looked at once.
+        # Successive moments of an episode share all screenshots except one.
         self.backbone = Backbone(
             backbone.model, backbone.chat.tokenizer, images, name=backbone.name, pictures=backbone.pictures
         )
@@ -172,7 +173,7 @@ class QwenEmbedder:
         return _prompt(self.config.query_instruction, reading.text, [shots[place] for place in reading.places])
 
     def _read_trajectory(self, item: StoredTrajectory) -> _Reading:
-        """Opens no screenshot: their sizes are in the record."""
+        """Opens no screenshot, because the record holds their sizes."""
         record = item.trajectory
         text = _joined([record.instruction.strip(), *map(action_words, record.steps)])
         sizes = [(step.screenshot.width, step.screenshot.height) for step in record.steps]

@@ -55,7 +55,7 @@ def _from(source: str, item: StoredTrajectory) -> StoredTrajectory:
 
 
 def export_bank(bank: StoredBank, out: Path, *, line: Progress | None = None) -> Exported:
-    """Write a bank as a plain folder, whole or not at all. What cannot be read, or has no sound vector, is reported."""
+    """Write a bank as a plain folder, whole or not at all. Unreadable trajectories and missing vectors are reported."""
     remedy = f"make one with: focusmem bank reembed {bank.name} --embedder FOLDER"
     failures = [Failure(name, f"Its vector is damaged; {remedy}") for name in bank.damaged()]
     failures += [Failure(name, f"It has no vector; {remedy}") for name in bank.without_vector()]
@@ -78,7 +78,7 @@ def export_bank(bank: StoredBank, out: Path, *, line: Progress | None = None) ->
 
 
 class _UnusableError(Exception):
-    """A trajectory that cannot be read; other errors end the export."""
+    """A trajectory cannot be read, so it is left out; other errors end the export."""
 
 
 def _export_one(bank: StoredBank, name: str, export: ExportFolder) -> str:
@@ -116,7 +116,7 @@ def import_bank(path: Path, source: Path, embedder: Embedder | None = None, *, l
         )
     contents = export.read()
     maker: Identified = embedder or contents.manifest
-    # A bank that exists keeps its own trust: an export must not be able to name itself trusted.
+    # A bank that exists keeps its trusted sources: an export must not declare its own source trusted.
     has_bank, trusted = BankFolder(path).has_manifest(), contents.manifest.trusted_sources
     bank = Bank.open(path) if has_bank else Bank.create(path, maker, trusted_sources=trusted)
     has_vectors = bank.manifest.embedder == contents.manifest.identity
@@ -142,7 +142,7 @@ def _import_folders(path: Path, folders: Sequence[Path], embedder: Embedder, lin
 def _import_batch(
     bank: Bank, export: ExportFolder, lines: Sequence[Line], vectors_ND: Vectors | None, embedder: Embedder | None
 ) -> Added:
-    """Adds with these vectors if there are any, else with those of the embedder."""
+    """Adds trajectories with these vectors; without them, the embedder makes the vectors."""
     by_name = {line.trajectory_id: (row, line) for row, line in enumerate(lines)}
     failures: tuple[Failure, ...] = ()
     if vectors_ND is not None:

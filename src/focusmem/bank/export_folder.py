@@ -1,6 +1,6 @@
 """A bank as a plain folder that other tools can read, and that is searched without a vector store.
 
-<export>/export.json              which embedder made the vectors, and the digests of two other files
+<export>/export.json              the embedder's identity, and the digests of entries.jsonl and catalogue.txt
 <export>/entries.jsonl            a line for each trajectory: its id, task, site, outcome and so on, and its checksums
 <export>/vectors.npy              float32, a row for each line of entries.jsonl
 <export>/trajectories/<id>/       as in a bank
@@ -28,9 +28,9 @@ from focusmem.schemas.record import MAX_DOCUMENT_BYTES, Digest, NonEmptyText, Re
 
 _ENTRIES, _VECTORS = "entries.jsonl", "vectors.npy"
 _LENGTH_BYTES = slice(8, 10)
-"""Where a NumPy file says how long its header is."""
+"""The bytes of a NumPy file that hold the length of its header."""
 _MAX_ENTRIES_BYTES = 2**32
-_AGAIN = "Export the bank again, or copy the export again from where it came."
+_AGAIN = "Export the bank again, or copy the export again from its origin."
 
 Block = tuple[Sequence[Entry], Vectors]
 """Some trajectories with a vector for each."""
@@ -44,11 +44,11 @@ class ExportManifest(Record):
     width: Annotated[int, Field(ge=1, le=MAX_WIDTH)]
     """Numbers per vector."""
     trusted_sources: tuple[NonEmptyText, ...] = ()
-    """The sources that the bank trusted; empty if it named none."""
+    """The sources that the bank trusted; empty if it trusted none."""
     entries_sha256: Digest
     """Of entries.jsonl, whose lines hold the checksums of trajectories and vectors."""
     catalogue_sha256: Digest
-    """Of the catalogue's names, one per line; of nothing if there is no catalogue."""
+    """Of the catalogue's names, one per line; of empty text if there is no catalogue."""
 
 
 class Line(Entry):
@@ -65,12 +65,12 @@ class Line(Entry):
 
 @dataclass(frozen=True)
 class Contents:
-    """Everything in an export except its trajectories, verified except for single vectors."""
+    """Everything in an export except its trajectories. All of it is verified except the vectors."""
 
     manifest: ExportManifest
     lines: list[Line]
     vectors_ND: Vectors
-    """Read from disk when they are used."""
+    """Read from disk when used."""
     catalogue: list[str]
 
 
@@ -82,7 +82,7 @@ class ExportFolder:
     @classmethod
     @contextlib.contextmanager
     def new(cls, path: Path) -> Iterator[Self]:
-        """An export to fill, which is there whole or not at all. What killed exports left beside it is removed."""
+        """An export to fill, which is there whole or not at all. Unfinished folders of killed exports are removed."""
         clear_unfinished(path.absolute().parent)
         with whole_folder(path) as partial:
             yield cls(partial)
@@ -131,7 +131,7 @@ class ExportFolder:
         with open_plain_file(path) as file:
             start, end = _start_of_numbers(file, num, width), file.seek(0, 2)
             if start is None or end - start != 4 * num * width:
-                raise RecordError(f"{path} does not hold {num} rows of {width} float32 numbers, and nothing else.")
+                raise RecordError(f"{path} should hold exactly {num} rows of {width} float32 numbers. {_AGAIN}")
             if not num:
                 return np.empty((0, width), dtype=np.float32)
             found: Vectors = np.memmap(file, dtype="<f4", mode="r", offset=start, shape=(num, width))
@@ -149,7 +149,7 @@ class ExportFolder:
         *,
         trusted_sources: Sequence[str] = (),
     ) -> None:
-        """Writes everything except the trajectories. `contents` holds the digest of each of these, by id."""
+        """Writes everything except the trajectories. `contents` holds the digest of each trajectory, by id."""
         lines: list[str] = []
         with (self.path / _VECTORS).open("xb") as file:
             np.lib.format.write_array_header_1_0(file, _header(len(contents), width))
@@ -161,7 +161,7 @@ class ExportFolder:
                 ]
         if len(lines) != len(contents):
             raise StorageError(
-                f"{len(lines)} trajectories were found instead of {len(contents)}: the bank changed meanwhile."
+                f"The bank has {len(lines)} of the {len(contents)} trajectories: it changed meanwhile. Export it again."
             )
         data = "".join(lines).encode()
         write_whole(self.path / _ENTRIES, data)
@@ -187,8 +187,8 @@ def _digest_of(catalogue: Sequence[str]) -> str:
 
 
 def _start_of_numbers(file: IO[bytes], num: int, width: int) -> int | None:
-    """Where the numbers begin in a NumPy file of this shape; None if it is of another. The header is compared and not
-    parsed, because NumPy evaluates it as Python.
+    """Where the numbers begin in a NumPy file of this shape; None if the file has another shape. The header is compared
+    and not parsed, because NumPy evaluates it as Python.
     """
     expected = io.BytesIO()
     np.lib.format.write_array_header_1_0(expected, _header(num, width))

@@ -39,7 +39,7 @@ class Manifest(Record):
     vectors: NonEmptyText = _OWN_VECTORS
     """Where the table lies: a folder within the bank, another folder, or an address such as s3://bucket/bank."""
     trusted_sources: tuple[NonEmptyText, ...] = ()
-    """The sources of trajectories that searches may be restricted to; empty if none are named."""
+    """The sources of trajectories that searches may be restricted to; empty if the bank trusts none."""
 
 
 class BankFolder:
@@ -71,7 +71,7 @@ class BankFolder:
             return parse_record(Manifest, read_plain_file(path, MAX_DOCUMENT_BYTES), str(path))
         except RecordError as error:
             raise RecordError(
-                f"{error} If it is damaged, make a new bank of the trajectories with: focusmem bank import NEW "
+                f"{error} If the file is damaged, make a new bank of the trajectories with: focusmem bank import NEW "
                 f"{self.path / _TRAJECTORIES} --embedder FOLDER"
             ) from error
 
@@ -103,8 +103,8 @@ class BankFolder:
         return self.path / _TRAJECTORIES / trajectory_id
 
     def load(self, trajectory_id: str, digest: str | None = None) -> StoredTrajectory:
-        """With `digest`, a trajectory of other content is refused. Links are not followed, because an export may come
-        from anybody.
+        """With `digest`, a trajectory with another digest is refused. Links are not followed, because an export may
+        come from anybody.
         """
         folder = self.trajectory(trajectory_id)
         check_not_linked(folder.parent)
@@ -117,8 +117,8 @@ class BankFolder:
         return found
 
     def load_checked(self, trajectory_id: str, digest: str, remedy: str) -> StoredTrajectory:
-        """Loads a trajectory that should be there and whole. What is damaged, also a screenshot that is read later, is
-        an error that names the trajectory and the remedy.
+        """Loads a trajectory that should be there and undamaged. Damage is an error that names the trajectory and the
+        remedy, also if a screenshot turns out to be damaged when it is read later.
         """
         what = f"The trajectory {trajectory_id} of the bank {self.path} is damaged"
         with _with_remedy(what, remedy):

@@ -1,7 +1,7 @@
 """What an embedder reads of a moment and of a trajectory, as a named form.
 
-The form is part of an embedder's identity, so a bank whose vectors were made in another form is refused. It is written
-first in the identity, so that messages can name it.
+The form is part of an embedder's identity, so a bank whose vectors were made in another form is refused. The identity
+begins with the form's name, so that messages can name the form.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,34 +11,34 @@ from typing import Final, Literal, Self
 from focusmem.schemas import Screenshot, Step, Task, Trajectory, action_to_json
 
 FormName = Literal["complete-1", "laboratory-1"]
-"""The number increases when the same moment or trajectory would be read differently."""
+"""The number in a name increases when the form changes what it reads of the same moment or trajectory."""
 
 NUM_RECENT: Final = 3
-"""Events of a moment, as many as the prompt shows."""
+"""Number of events of a moment, as many as the prompt shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """A moment is read as instruction, actions and screenshots of its latest events, and the current screenshot. A
-    trajectory is read as instruction, every action, and screenshots of its steps. The site's name is never read: it
-    belongs neither to c_t nor to a trajectory (paper, "Trajectory Evidence Construction").
+    """The embedder reads a moment as instruction, actions and screenshots of the latest events, and the current
+    screenshot. It reads a trajectory as instruction, every action, and screenshots of the steps. The site's name is
+    never read, because it belongs neither to c_t nor to a trajectory (paper, "Trajectory Evidence Construction").
     """
 
     name: FormName
     num_recent_screenshots: int
-    """Of how many of the latest events a moment shows the screenshots."""
+    """The number of latest events of which the screenshot is read."""
     num_recent_actions: int
-    """Of how many of the latest events a moment names the actions."""
+    """The number of latest events of which the action is read."""
     max_key_frames: int
-    """Maximum number of screenshots of a trajectory. Of more, evenly spaced ones are read."""
+    """Maximum number of screenshots of a trajectory; of a longer trajectory evenly spaced ones are read."""
 
 
 COMPLETE: Final = Form(
     name="complete-1", num_recent_screenshots=NUM_RECENT, num_recent_actions=NUM_RECENT, max_key_frames=15
 )
-"""The paper's: the whole c_t, and the whole trajectory up to its budget of 15 steps."""
+"""The paper's form: all of c_t, and the whole trajectory up to the paper's limit of steps."""
 LABORATORY: Final = Form(name="laboratory-1", num_recent_screenshots=1, num_recent_actions=0, max_key_frames=2)
-"""What the laboratory's embedder was trained on. It becomes COMPLETE when that embedder is next trained."""
+"""The form of the laboratory's embedder. Changing it to COMPLETE requires training that embedder again."""
 FORMS: Final[Mapping[FormName, Form]] = {form.name: form for form in (COMPLETE, LABORATORY)}
 
 
@@ -46,7 +46,7 @@ FORMS: Final[Mapping[FormName, Form]] = {form.name: form for form in (COMPLETE, 
 class Event:
     screenshot: Screenshot
     action: str
-    """The action in the words of prompts; for a step without one, its error."""
+    """The action in the words of prompts; for a step without an action, its error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,13 +84,13 @@ def named_identity(form: FormName, rest: str) -> str:
 
 
 def difference(bank: str, stored: str, given: str) -> str:
-    """A sentence that says how the embedder of a bank's vectors differs from another one, by their identities."""
+    """A sentence that says how the embedder of a bank's vectors differs from a given embedder, by their identities."""
     theirs, ours = _form_of(stored), _form_of(given)
     if theirs == ours:
         return f"The bank {bank} holds vectors of another embedder ({stored}, not {given})."
     return (
-        f"The bank {bank} holds vectors of another embedder: it reads trajectories and queries in the form "
-        f"{theirs or 'of an older version'}, and this one in the form {ours or 'of an older version'}."
+        f"The bank {bank} holds vectors of another embedder: that embedder reads trajectories and queries in the form "
+        f"{theirs or 'of an older version'}, and the given embedder in the form {ours or 'of an older version'}."
     )
 
 

@@ -1,6 +1,6 @@
 """Notes of what a writer is about to do: the next writer finishes the work of one that was killed.
 
-A note that cannot be used is set aside under another name, so that it hinders no later writer and can be looked at.
+A note that cannot be used is renamed, so that it does not stop later writers and a person can look at it.
 """
 
 import json
@@ -53,11 +53,11 @@ class Journal:
         return not self._paths()
 
     def notes(self, width: int) -> list[Note]:
-        """All notes that can be used; `width` is that of the bank's vectors."""
+        """All notes that can be used; `width` is the width of the bank's vectors."""
         return [note for note in (self._read(path, width) for path in self._paths()) if note is not None]
 
     def remove_set_aside(self) -> None:
-        """Notes that were set aside hold vectors, which must not outlive a deletion."""
+        """Removes renamed notes: they hold vectors, which must not outlive a deletion."""
         for path in self._paths(_SET_ASIDE):
             self.cross_out(path)
 
@@ -68,7 +68,7 @@ class Journal:
                 return Note(path, to_add=rows_from_bytes(data, width))
             return Note(path, to_delete=_ids_from(data))
         except (StorageError, ValueError, RecursionError) as error:
-            # Notes are written whole and for this bank, so this one was damaged later, or put here by somebody.
+            # Notes are written whole and for this bank, so this note was damaged later, or somebody put it here.
             self._set_aside(path, error)
             return None
 
@@ -79,8 +79,9 @@ class Journal:
         except OSError as problem:
             raise StorageError(f"Could not rename the note {path}, which is damaged: {problem.strerror}.") from problem
         _log.warning(
-            "a note about unfinished work in the bank cannot be used and is set aside as %s: %s. Trajectories that it "
-            "was to add may lack a vector, and those that it was to delete may still be there; see focusmem bank stats",
+            "a note about unfinished work in the bank cannot be used and was renamed to %s: %s. Trajectories that this "
+            "work should have added may lack a vector, and trajectories that it should have deleted may still be in "
+            "the bank; see focusmem bank stats",
             kept,
             str(error).rstrip("."),
         )

@@ -122,7 +122,7 @@ class NumpyBank:
         return list(self._catalogue)
 
     def damaged(self) -> list[str]:
-        """None, since damaged vectors are refused when the bank is opened."""
+        """Always empty, because damaged vectors are refused when the bank is opened."""
         return []
 
     def without_vector(self) -> list[str]:

@@ -59,7 +59,7 @@ def _table_to_fill(bank: Bank, embedder: Embedder, *, is_fresh: bool) -> VectorT
         if not is_readable:
             _log.warning(
                 "the table of vectors in the bank %s cannot be read and is made anew; the digests of its trajectories "
-                "are lost with it, so that their records are taken as they are",
+                "are lost with it, so damage to the trajectories themselves cannot be detected",
                 label,
             )
         if name in there and (is_fresh or not is_readable):
@@ -70,7 +70,7 @@ def _table_to_fill(bank: Bank, embedder: Embedder, *, is_fresh: bool) -> VectorT
 
 
 def _renew_if_damaged(bank: Bank, name: str) -> None:
-    """Older versions of a table may be damaged while its newest one is sound. Its rows then move to a new table."""
+    """If an older version of a table is damaged but the newest is sound, the rows are moved to a new table."""
     label = str(bank.folder.path)
     table = VectorTable.open(bank.place, name, label)
     try:
@@ -84,7 +84,7 @@ def _renew_if_damaged(bank: Bank, name: str) -> None:
 
 
 def _is_readable(bank: Bank, name: str) -> bool:
-    """Whether a table can be read, and its rows can be told apart. Single damaged rows can be replaced."""
+    """Whether a table can be read and its rows have distinct ids. Single damaged rows can then be replaced."""
     try:
         table = VectorTable.open(bank.place, name, str(bank.folder.path))
         table.damaged()
@@ -102,8 +102,8 @@ def _missing(bank: Bank, table: VectorTable, failures: Collection[str]) -> list[
 
 
 def _digests(bank: Bank, ids: Sequence[str]) -> dict[str, str]:
-    """What the bank noted of these trajectories when they were added, so that damage is not taken for their content.
-    What the table has lost cannot be compared.
+    """The digests of these trajectories from when they were added, so that damaged trajectories are not embedded. A
+    trajectory whose digest the table has lost cannot be compared.
     """
     try:
         bank.vectors.newest_version()
@@ -156,7 +156,7 @@ def _load(bank: Bank, ids: Sequence[str]) -> tuple[list[StoredTrajectory], tuple
 def _switch(bank: Bank, table: VectorTable, embedder: Embedder) -> int:
     """Make `table` the bank's vectors; returns its number of rows. The caller must hold the lock."""
     on_disk = set(bank.folder.trajectory_ids())
-    damaged = table.damaged()  # those of trajectories that could not be embedded again
+    damaged = table.damaged()  # rows of trajectories that could not be embedded again
     table.remove([name for name in table.contents() if name not in on_disk or name in damaged])
     num_rows, own = table.num_rows(), table_name(embedder.identity)
     if table.name != own:

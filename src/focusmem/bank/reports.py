@@ -30,7 +30,7 @@ class Added:
     num_skipped: int = 0
     """Left out because of their outcome."""
     shortened: tuple[tuple[str, LeftOut], ...] = ()
-    """Those of the added that the embedder did not read whole, by id, and what it left out."""
+    """Added trajectories that the embedder did not read whole, by id, and what it left out."""
 
     def __add__(self, other: "Added") -> "Added":
         return Added(
@@ -58,7 +58,7 @@ class Reembedded:
     failures: tuple[Failure, ...]
     """Trajectories that stay in the bank without a vector."""
     shortened: tuple[tuple[str, LeftOut], ...] = ()
-    """Those embedded in this call that the embedder did not read whole, by id, and what it left out."""
+    """Trajectories of this call that the embedder did not read whole, by id, and what it left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Exported:
 class Checked:
     num_trajectories: int
     failures: tuple[Failure, ...]
-    """What is damaged; a trajectory may be named twice, for itself and for its vector."""
+    """All damage; a trajectory may be listed twice, for its files and for its vector."""
 
 
 class Entry(Record):
@@ -87,9 +87,9 @@ class Entry(Record):
     instance: Text | None = None
     template: Text | None = None
     num_frames_left_out: Annotated[int, Field(ge=0)] = 0
-    """Screenshots of its steps that its vector does not depend on."""
+    """Number of its screenshots that the embedder did not read."""
     num_characters_left_out: Annotated[int, Field(ge=0)] = 0
-    """Characters of its text, from the end, that its vector does not depend on."""
+    """Number of characters, cut from the end of its text, that the embedder did not read."""
 
     @classmethod
     def of(cls, trajectory: Trajectory, left_out: LeftOut | None = None) -> Self:
@@ -133,7 +133,7 @@ class Statistics:
     """Whether searches compare the query with every vector."""
     num_catalogue_names: int
     trusted_sources: tuple[str, ...]
-    """Empty if the bank names none."""
+    """Empty if the bank trusts no source."""
     num_by_site: dict[str, int]
     num_by_outcome: dict[str, int]
     num_by_source: dict[str, int]

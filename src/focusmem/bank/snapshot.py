@@ -21,7 +21,7 @@ Body = Literal["vector", "sketch"]
 
 _HELD = ("trajectory_id", "stamp", "guard", "outcome", "source", *KEYS)
 _CHECKED = ("sketch", "vector_check", "search_check")
-"""Columns that are read along with those that are held, so that no search uses a damaged row."""
+"""Columns that are read only to compare checksums, so that no search uses a damaged row."""
 _KEY_TEXTS = ("task_id", "instruction", "instance", "template")
 _FIRST_WORDS = tuple(f"word_{place}" for place in range(8))
 _FEW_ROWS = 10_000

@@ -94,7 +94,8 @@ class Bank:
         """Makes a bank for the vectors of an embedder, or opens the existing one, which must be of the same embedder.
 
         `vectors` puts the table elsewhere: into another folder, or at an address on object storage. `catalogue` are
-        names that the leakage guard should make slots of. A bank that is made now trusts `trusted_sources`.
+        names that the leakage guard should make slots of. A new bank trusts `trusted_sources`; an existing bank keeps
+        its own trusted sources.
         """
         folder = BankFolder(Path(path))
         folder.check_not_export()
@@ -152,8 +153,8 @@ class Bank:
         return self._retriever.search(np.asarray(vector_D, dtype=np.float32), query, top, outcomes, sources)
 
     def load(self, trajectory_id: str) -> StoredTrajectory:
-        """Reads the record at once, and screenshots when they are used. Both are compared with the digests that the
-        bank noted when the trajectory was added.
+        """Reads the record at once, and screenshots when they are used. Both are compared with the digests that were
+        stored when the trajectory was added.
         """
         self.folder.trajectory(trajectory_id)  # refuses what cannot be an id
         if self._digests is None:
@@ -162,7 +163,7 @@ class Bank:
         if digest is not None:
             with contextlib.suppress(UserError):
                 return self.load_checked(trajectory_id, digest)
-        # The digests may be older than the trajectory.
+        # The digests in memory may be older than the trajectory, so its digest is read again.
         digest = self._settled(lambda: self.vectors.contents([trajectory_id])).get(trajectory_id)
         if digest is None:
             return self.folder.load(trajectory_id)
@@ -170,7 +171,7 @@ class Bank:
         return self.load_checked(trajectory_id, digest)
 
     def load_checked(self, name: str, digest: str) -> StoredTrajectory:
-        """As `load`, for callers that know the digest."""
+        """Like `load`, for callers that know the digest."""
         path = self.folder.path
         remedy = (
             f"Add a sound copy of it with: focusmem bank add {path} FOLDER --embedder FOLDER; or remove it with: "
@@ -191,7 +192,7 @@ class Bank:
         return sorted(_entries(found), key=lambda entry: entry.trajectory_id)
 
     def blocks(self) -> Iterator[tuple[list[Entry], Vectors]]:
-        """Yields all entries with their vectors, block by block, in the order of the table; damaged rows are left
+        """Yields all entries with their vectors, block by block, in the order of the table. Damaged rows are left
         out.
         """
         self.vectors.newest_version()
@@ -237,7 +238,7 @@ class Bank:
 
     @property
     def trusted_sources(self) -> tuple[str, ...]:
-        """The sources that the bank trusts; empty if it names none. Follows what other processes write."""
+        """The sources that the bank trusts; empty if it trusts none. Changes by other processes are followed."""
         self._check_manifest()
         return self.manifest.trusted_sources
 
@@ -280,8 +281,8 @@ class Bank:
         *,
         left_out: Sequence[LeftOut] | None = None,
     ) -> Added:
-        """As `add`, with known vectors; `embedder` is the identity of the embedder that made them, and `left_out` what
-        it did not read of each item (None: it read everything).
+        """Like `add`, with known vectors. `embedder` is the identity of the embedder that made them. `left_out` says
+        what the embedder did not read of each item; None means that it read everything.
         """
         self.check_embedder(embedder)
         vectors_ND = _checked(vectors_ND, len(items), self.manifest.width)
@@ -349,7 +350,7 @@ class Bank:
             self.vectors.tidy()
 
     def _save(self, item: StoredTrajectory) -> None:
-        """Writes its files, in place of damaged ones if there are any."""
+        """Writes the trajectory's files. Damaged files are replaced."""
         folder = self.folder.trajectory(item.trajectory.trajectory_id)
         if folder.exists() and not (folder / TRAJECTORY_FILE).exists():
             remove_folder(folder)
@@ -483,7 +484,7 @@ class Bank:
         self.vectors.remove([name for name, whole in zip(names, is_whole, strict=True) if not whole and name in there])
 
     def _content_on_disk(self, name: str) -> str | None:
-        """None if there is no such trajectory, or it cannot be read."""
+        """The digest of the files' content; None if there is no such trajectory, or it cannot be read."""
         try:
             return content_digest(self.folder.load(name).trajectory)
         except UserError:

@@ -1,6 +1,6 @@
 """Which sources a search uses: all, or only those that the bank trusts.
 
-The gate says whether a memory fits the page, not whether its author is honest. So trust goes by provenance.
+The gate judges whether a memory fits the page, not whether its author is honest. Trust therefore depends on the source.
 """
 
 from collections.abc import Iterable
@@ -11,20 +11,20 @@ from focusmem.errors import ConfigError
 
 
 def sources_to_search(bank: SearchableBank, *, only_trusted: bool) -> tuple[str, ...] | None:
-    """The trusted sources, or None for all. An error if the bank trusts none: a search would never find anything."""
+    """The trusted sources, or None for all. A bank that trusts no source is an error: nothing could be found."""
     if not only_trusted:
         return None
     trusted = bank.trusted_sources
     if not trusted:
         raise ConfigError(
-            "Only trusted sources are to be searched, but the bank names none. Name some with: focusmem bank trust "
-            f"BANK SOURCE. {_describe(bank.entries())}"
+            "Only trusted sources should be searched, but the bank trusts no source. Name trusted sources with: "
+            f"focusmem bank trust BANK SOURCE. {_describe(bank.entries())}"
         )
     return trusted
 
 
 def check_sources(name: str, sources: Iterable[str], entries: Iterable[Entry]) -> None:
-    """An error if one of the sources has no trajectory in the bank `name`."""
+    """Raises ConfigError if the bank `name` has no trajectory from one of the sources."""
     listed = list(entries)
     known = {entry.source for entry in listed}
     for source in sources:

@@ -1,8 +1,8 @@
 """The bank's vectors on disk: a LanceDB table with a row per trajectory. The only file that knows LanceDB.
 
 Besides its vector, a row holds its sketch, the keys of the leakage guard, and the fields that lists show. A search
-therefore opens no folder except those of its hits. LanceDB returns changed bytes without a word, so each row holds
-checksums as well.
+therefore opens no folder except those of its hits. LanceDB returns changed bytes without an error, so each row also
+holds checksums.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ KEYS = ("task_key", "instance_key", "template_key", "wording_key")
 NUMBERS = ("num_steps", "num_frames_left_out", "num_characters_left_out", "guard", *KEYS)
 ROW_ID = "_rowid"
 ALL_COLUMNS = tuple(dict.fromkeys((*ENTRY_COLUMNS, *SEARCH_COLUMNS, *CHECKS, "vector")))
-"""What the checksums cover, and the checksums."""
+"""All columns that the checksums cover, and the checksums."""
 
 _NUM_FAILURES_FORGIVEN = 5
 _MANY_FRAGMENTS = 64
@@ -135,7 +135,7 @@ class VectorTable:
             return _as_block(self._table.take_row_ids(row_ids.tolist()).select(list(columns)).to_arrow(), columns)
 
     def sound_contents(self, ids: Sequence[str]) -> dict[str, str]:
-        """The digests of those of the named trajectories whose rows are whole."""
+        """The digests of these trajectories, without trajectories whose rows are damaged."""
         found: dict[str, str] = {}
         for block in self.scan(ALL_COLUMNS, where=_among(ids)) if ids else ():
             rows = zip(block["trajectory_id"].tolist(), block["content"].tolist(), damaged_rows(block), strict=True)
@@ -151,7 +151,7 @@ class VectorTable:
         ]
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
-        """As `contents`, without rows whose texts are damaged."""
+        """Like `contents`, but without rows whose texts are damaged."""
         found = self.read([*ENTRY_COLUMNS, "entry_check"], where=_among(ids))
         is_sound_N = entry_checks(found) == found["entry_check"]
         return dict(
@@ -212,7 +212,7 @@ class VectorTable:
         self._table.optimize(cleanup_older_than=timedelta(milliseconds=1), delete_unverified=True)
 
     def forget_versions(self) -> None:
-        """Drop the files of older versions. Raises StorageError if one of these is damaged, so that nothing can be
+        """Drop the files of older versions. Raises StorageError if an older version is damaged; then nothing can be
         removed from the table any more.
         """
         with self._writing():
@@ -352,8 +352,8 @@ def _among(ids: Sequence[str]) -> str:
 
 _LANCE_ERRORS = (OSError, RuntimeError, ValueError, KeyError)
 _PANICS = ("RustPanic", "PanicException")
-"""What LanceDB raises when its own code fails, as it does on some damaged files. Neither class can be imported, and
-PanicException is no Exception.
+"""The names of classes that LanceDB raises when its own code fails, for example on damaged files. Neither class can be
+imported, and PanicException is not a subclass of Exception.
 """
 
 
@@ -370,14 +370,14 @@ def _reading(label: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _writing(label: str) -> Iterator[None]:
-    mending = f"If this is damage, mend it with: focusmem bank reembed {label} --embedder FOLDER"
+    mending = f"If the table is damaged, mend it with: focusmem bank reembed {label} --embedder FOLDER"
     with _failing_as(StorageError, f"Could not write the vectors of the bank {label}", UNTOUCHED, mending):
         yield
 
 
 @contextlib.contextmanager
 def _failing_as(kind: type[StorageError], what: str, remedy: str, mending: str = "") -> Iterator[None]:
-    """`mending` is added to the message unless the operating system refused something, as on a full disk."""
+    """`mending` is added to the message, except for errors of the operating system, such as a full disk."""
     try:
         yield
     except BaseException as error:

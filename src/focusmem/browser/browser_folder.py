@@ -1,7 +1,7 @@
-"""The folder in which a browser process keeps its sockets, and what is removed with it.
+"""The folder for a browser process's sockets and temporary files, and how leftovers of killed browsers are removed.
 
-Its owner holds a lock on it, which ends with the owner, however that ends. So the next one can tell what the dead have
-left from what the living use.
+The process that owns the folder holds a lock on it. The operating system releases the lock when the owner ends, even if
+the owner is killed. The next process can therefore tell leftovers from folders that are in use.
 """
 
 import logging
@@ -21,10 +21,11 @@ log = logging.getLogger(__name__)
 _PREFIX: Final = "focusmem-chromium-"
 _UNFINISHED: Final = ".focusmem-chromium-"
 _PROFILE: Final = re.compile(r"playwright_chromiumdev_profile-[A-Za-z0-9_-]+")
-"""The names of the profile folders that Playwright makes; nothing else is ever removed."""
+"""The names of the profile folders that Playwright makes. No other profile is removed."""
 _PROFILE_FILE: Final = "profile"
 _MAX_PLACE: Final = 20
-"""The address of a socket may have about a hundred characters; this folder's name and Chromium's own take the rest."""
+"""Longest path of the temporary folder, in bytes. The path of a socket may have about a hundred bytes; the names of
+this folder and of Chromium's files take the rest."""
 _SHORT_PLACE: Final = "/tmp"
 
 
@@ -36,18 +37,18 @@ class BrowserFolder:
 
     @classmethod
     def make(cls) -> Self:
-        """In the system's folder for temporary files, or in a shorter one if Chromium could not use it."""
+        """Makes the folder in the system's temporary folder, or in `/tmp` if that path is too long for Chromium."""
         place = _place()
         unfinished = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=place))
         lock = FolderLock(unfinished, "The folder of a new browser is in use.")
         lock.take()
-        # Named only when it is locked, so that nobody takes it for one of the dead.
+        # Renamed only after it is locked, so that no other process takes it for a leftover.
         path = place / f"{_PREFIX}{unfinished.name.removeprefix(_UNFINISHED)}"
         unfinished.rename(path)
         return cls(path, lock)
 
     def keep_profile(self, command_line: str) -> None:
-        """Notes the profile folder that Playwright made for this process, to remove it as well."""
+        """Records the profile folder that Playwright made for this process, so that it is removed too."""
         place = re.escape(tempfile.gettempdir())
         found = re.search(rf"--user-data-dir=({place}/{_PROFILE.pattern})(?:\s|$)", command_line)
         if found is not None:
@@ -59,18 +60,18 @@ class BrowserFolder:
 
 
 def remove_leftovers() -> None:
-    """Removes folders and profiles of browsers whose owner has died, and nothing that somebody uses."""
+    """Removes folders and profiles of browsers whose owner has died. Folders in use are locked and stay."""
     for path in _place().glob(f"{_PREFIX}*"):
-        with suppress(OSError, StorageError):  # StorageError: its owner lives
+        with suppress(OSError, StorageError):  # StorageError: the owner is alive
             if path.is_symlink() or path.stat().st_uid != os.geteuid():
                 continue
             with FolderLock(path, "The folder of a browser is in use."):
-                log.info("Removing %s, which a killed process has left.", path)
+                log.info("removing %s, which a killed process left", path)
                 _remove(path)
 
 
 def _remove(path: Path) -> None:
-    """Removes a browser's folder, after the profile that it names."""
+    """Removes the profile that is recorded in a browser's folder, then the folder."""
     with suppress(OSError):
         profile = Path((path / _PROFILE_FILE).read_text())
         if _PROFILE.fullmatch(profile.name):

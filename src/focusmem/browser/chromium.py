@@ -209,11 +209,11 @@ class ChromiumBrowser:
             raise
 
     def _on_end(self, context: BrowserContext, ending: str) -> None:
-        """Ends the running call at once: a page that is gone answers nothing, so waiting for the limit would be
+        """Ends the running call at once. A page that is gone does not answer, so waiting for the limit would be
         useless.
         """
         if context is not self._context:
-            return  # we have left it
+            return  # this browser has closed that context already
         self._ending = self._ending or ending
         if self._limit is not None and not self._limit.expired():
             self._limit.reschedule(0)

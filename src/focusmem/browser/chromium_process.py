@@ -1,10 +1,10 @@
 """The Chromium process: finds it, starts it with the right flags, shares it between episodes, and kills it if
 necessary.
 
-Sites outside the allow-list are cut off twice. A browser's own handler refuses requests and says why. The host rules
-make the names and addresses of other sites unknown to the whole process, which also stops what the handler never sees:
-later hops of a redirect, web sockets, requests of workers, WebRTC over TCP. WebRTC over UDP and QUIC have flags of
-their own.
+Sites outside the allow-list are cut off twice. The browser's own handler refuses requests and says why. The host rules
+make the names and addresses of other sites unknown to the whole process. They also stop requests that the handler never
+sees: later hops of a redirect, web sockets, requests of workers, WebRTC over TCP. Separate flags stop WebRTC over UDP
+and QUIC.
 """
 
 import asyncio
@@ -43,8 +43,8 @@ _FLAGS: Final = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    # Without this, a page sends UDP packets, with text of its choice, to any address that it names as a STUN or TURN
-    # server. Chromium reads the first flag, the headless shell the second.
+    # Without these flags, a page can send UDP packets with text of its choice to any address that it names as a STUN or
+    # TURN server. Chromium reads the first flag, the headless shell the second.
     f"--webrtc-ip-handling-policy={_WEBRTC_POLICY}",
     f"--force-webrtc-ip-handling-policy={_WEBRTC_POLICY}",
     "--hide-scrollbars",
@@ -69,7 +69,7 @@ class ChromiumProcess:
             folder = BrowserFolder.make()
             stack.callback(folder.remove)
             fonts = stack.enter_context(as_file(files("focusmem.browser") / "fonts.conf"))
-            # In this folder, because Chromium refuses to start if the path of its socket is too long.
+            # A short TMPDIR, because Chromium refuses to start if the path of its socket is too long.
             environment = {**os.environ, "TMPDIR": str(folder.path), "FONTCONFIG_FILE": str(fonts)}
             browser = await _launch(driver, path, allowed, environment)
             try:
@@ -218,7 +218,7 @@ async def _launch(
 
 
 async def _identify(browser: Browser, folder: BrowserFolder) -> int:
-    """The process id, from the browser itself: Playwright does not tell it, and may have started a wrapper."""
+    """The process id, as the browser reports it. Playwright does not report it, and may have started a wrapper."""
     session = await browser.new_browser_cdp_session()
     folder.keep_profile((await session.send("SystemInfo.getInfo"))["commandLine"])
     info = await session.send("SystemInfo.getProcessInfo")

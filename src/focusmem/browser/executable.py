@@ -1,4 +1,4 @@
-"""Which Chromium is driven: the one that the environment names, otherwise the first that the system has."""
+"""Which Chromium is driven: the one that FOCUSMEM_BROWSER names, otherwise the first one that is installed."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from focusmem.errors import UserError
 
 SYSTEM_BROWSERS: Final = ("chromium-headless-shell", "chromium", "google-chrome")
 VARIABLE: Final = "FOCUSMEM_BROWSER"
-"""The environment variable that names one of them, or the path of another Chromium."""
+"""The environment variable that holds one of these names, or the full path of another Chromium."""
 
 _VERSION_S: Final = 60.0
 

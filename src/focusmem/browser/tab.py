@@ -120,7 +120,7 @@ class Tab:
 
     @property
     def has_page(self) -> bool:
-        """Whether it shows a page of a site; the empty page that it begins with is none."""
+        """Whether the tab shows a page of a site. The empty page that a tab begins with does not count."""
         return self._page.url.startswith("http")
 
     @property
@@ -225,8 +225,8 @@ class Tab:
             await self._wait_until_loaded()
 
     async def _shows_nothing(self) -> bool:
-        """Whether the page was left, or stopped itself, before its body began. Chromium never draws such a page, so
-        that a screenshot would be waited for in vain.
+        """Whether the page was left, or stopped itself, before its body began. Chromium never draws such a page, so a
+        screenshot of it never comes.
         """
         with suppress(PlaywrightError):  # if the page is being left
             return bool(await self._evaluate(_SHOWS_NOTHING))
@@ -322,7 +322,7 @@ class Tab:
             self._failure = self._aborted(request) or str(request.failure or "unknown reason").removeprefix("net::")
 
     def _aborted(self, request: Request) -> str | None:
-        """Why a navigation was given up although the site has answered; None if it has not."""
+        """Why Chromium gave up a navigation that the site answered; None if the site did not answer."""
         if self._response is None or self._response.request != request or request.failure != "net::ERR_ABORTED":
             return None
         return "the site sent no page" if self._response.status in _NO_CONTENT else _DOWNLOAD
@@ -339,8 +339,8 @@ class Tab:
 
 
 async def _fill(element: ElementHandle, text: str) -> str | None:
-    """Why the field does not take the text; None if it has taken it. Asked first, because Playwright waits until a
-    field can be filled.
+    """Fills a field. Returns why the field does not take the text, or None. The field is checked first, because
+    Playwright would wait until it can be filled.
     """
     if not await element.is_editable():
         return "The field cannot be changed."

@@ -63,7 +63,7 @@ def add(
         typer.Option(help="A file of names, one per line, that the leakage guard treats as slots. The bank keeps it."),
     ] = None,
     source: Annotated[
-        str | None, typer.Option(help="Record this source, in place of the one that each trajectory names.")
+        str | None, typer.Option(help="Record this source instead of the source that each trajectory names.")
     ] = None,
     vectors: Annotated[
         str | None,
@@ -126,8 +126,8 @@ def show(
 ) -> None:
     """focusmem bank show lab e-0.yesno.bank.2
 
-    Show what a bank knows of trajectories: task, outcome, source and whether it is trusted, and what the embedder left
-    out of them.
+    Show what a bank knows of trajectories: task, outcome, source, whether the source is trusted, and how much the
+    embedder left out.
     """
     store = _open(bank)
     entries = {entry.trajectory_id: entry for entry in store.entries()}
@@ -150,15 +150,15 @@ def trust(
     sources: Annotated[
         list[str] | None, typer.Argument(metavar="SOURCE...", help="Sources, as `focusmem bank stats` lists them.")
     ] = None,
-    none: Annotated[bool, typer.Option("--none", help="Trust no source any more.")] = False,
+    none: Annotated[bool, typer.Option("--none", help="From now on trust no source.")] = False,
     json: AsJson = False,
 ) -> None:
     """focusmem bank trust my-bank "my shop" demonstrations
 
-    Name the sources that a bank trusts, in place of those named before. With --trusted-sources, `focusmem run`,
-    `focusmem train` and `focusmem bank search` search only these.
+    Name the sources that a bank trusts. The new list replaces the old list. With --trusted-sources, `focusmem run`,
+    `focusmem train` and `focusmem bank search` search only trajectories from these sources.
 
-    Trust cannot be seen in a trajectory: whoever wrote it also wrote its source. `focusmem bank add --source NAME`
+    A trajectory cannot prove its source, because its author also wrote the source. `focusmem bank add --source NAME`
     records a source that you vouch for.
     """
     from focusmem.bank import Bank
@@ -263,7 +263,7 @@ def stats(bank: AnyBank, json: AsJson = False) -> None:
     if json:
         print_json(found)
         return
-    found["trusted_sources"] = printable(", ".join(found["trusted_sources"])) or "none named"
+    found["trusted_sources"] = printable(", ".join(found["trusted_sources"])) or "none"
     rows = [(name, str(value)) for name, value in found.items() if not isinstance(value, dict)]
     groups = [(name, value) for name, value in found.items() if isinstance(value, dict)]
     rows += [(f"{name}: {printable(key)}", str(num)) for name, group in groups for key, num in group.items()]
@@ -276,7 +276,7 @@ def stats(bank: AnyBank, json: AsJson = False) -> None:
 def check(bank: AnyBank, json: AsJson = False) -> None:
     """focusmem bank check lab
 
-    Compare every vector, trajectory and screenshot with what was stored, and list what is damaged and what to do.
+    Compare every vector, trajectory and screenshot with its stored checksum. List what is damaged and how to mend it.
 
     The exit code is 1 if something is damaged.
     """

@@ -33,8 +33,8 @@ def encode(
 ) -> None:
     """focusmem bank encode lab --memory full --cache my-cache/
 
-    Encode every trajectory of a bank for a trained memory, so that no step of an episode has to wait for it. Items that
-    are already in the cache are not encoded again, so the same command resumes.
+    Encode every trajectory of a bank for a trained memory, once for all runs that use the same cache. Items that are
+    already in the cache are not encoded again, so the same command resumes.
 
     For your own trained memory: focusmem bank encode my-bank --policy FOLDER --checkpoint FOLDER --cache my-cache/
     """

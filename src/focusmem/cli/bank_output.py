@@ -29,7 +29,7 @@ def tell(figures: dict[str, Any], failures: "Sequence[Failure]", *, json: bool, 
 
 
 def shortening(shortened: "Sequence[tuple[str, LeftOut]]") -> dict[str, int]:
-    """What embedders have left out of trajectories, as figures."""
+    """How much the embedder left out of trajectories, as figures."""
     return {
         "num_shortened": len(shortened),
         "num_frames_left_out": sum(left_out.num_frames for _, left_out in shortened),
@@ -40,8 +40,8 @@ def shortening(shortened: "Sequence[tuple[str, LeftOut]]") -> dict[str, int]:
 def tell_shortened(shortened: "Sequence[tuple[str, LeftOut]]", bank: Path) -> None:
     if shortened:
         typer.echo(
-            f"{len(shortened)} were not read whole by the embedder, which affects only how they are found: "
-            f"focusmem bank show {printable(str(bank))} {printable(shortened[0][0])} says what was left out."
+            f"{len(shortened)} were not read whole by the embedder. This affects only how searches find them. To see "
+            f"how much was left out: focusmem bank show {printable(str(bank))} {printable(shortened[0][0])}"
         )
 
 

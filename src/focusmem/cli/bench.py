@@ -94,7 +94,7 @@ def bank(
 def step(
     tasks: Annotated[int | None, typer.Option(help="Episodes of the laboratory whose decisions are answered.")] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads of torch.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="How often both answer every episode.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Repetitions of all episodes.")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed that draws the tasks.")] = None,
     out: OutOption = Path("runs/bench/step.json"),
     json: AsJson = False,
@@ -104,7 +104,8 @@ def step(
 ) -> None:
     """focusmem bench step --tasks 4
 
-    Time a step of the laboratory's agent part by part, without and with memory, in turns on the same decisions.
+    Time a step of the laboratory's agent, part by part. The same decisions are answered without and with memory, in
+    turns.
     """
     from focusmem.recipes.step_cost import StepCostConfig, measure_step
 

@@ -66,8 +66,8 @@ def table(
     """focusmem table runs/none runs/replay runs/action-only runs/content runs/full --plot table.png
 
     Print a row for each run over the same tasks: its success, errors, steps, time and tokens, and the share of offered
-    blocks that it accepted. A step's time is wall-clock time from observation to action; compare it only between runs
-    with equally many episodes at once.
+    blocks that it accepted. A step's time is wall-clock time from observation to action. Compare it only between runs
+    with the same number of episodes at once.
 
     The gains over the first run and over the run above are paired by task, with 95 % intervals.
     """

@@ -21,7 +21,7 @@ def demo(
     browser: Annotated[
         str,
         typer.Option(
-            help="chromium (FOCUSMEM_BROWSER names another than the first installed); raster (draws the pages itself); "
+            help="chromium (FOCUSMEM_BROWSER chooses which); raster (pages are drawn without a browser); "
             "auto (raster if Chromium does not start)."
         ),
     ] = "auto",

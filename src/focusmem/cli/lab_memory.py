@@ -118,11 +118,11 @@ def train(
     start: Annotated[
         Path | None,
         typer.Option(
-            help="Begin with this memory and without a course: one of the same variant, one of content for stage B, or "
-            "one of action-only for content."
+            help="Begin with this memory and without a course: a memory of the same variant, a stage A memory of a "
+            "variant with the same stage A, or, if the variant has no stage B, a memory of action-only."
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Which episodes.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed that draws the episodes.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps of stage A, the course included.")] = None,
     more_steps: Annotated[int | None, typer.Option(help="Steps of stage B.")] = None,
     gate_steps: Annotated[
@@ -280,14 +280,14 @@ def _readout_words(readout: dict[str, Any]) -> str:
     from focusmem.training.readout_activity import INERT_NATS
 
     words = (
-        f"The readout changes queries by {readout['query_change_rms']:.3f} (root mean square; base queries "
-        f"{readout['base_query_rms']:.3f}). {readout['num_decisions']} decisions with a block in front: "
-        f"{readout['own_nats']:.3f} nats with their own states"
+        f"The readout changes queries by {readout['query_change_rms']:.3f} (root mean square; base queries: "
+        f"{readout['base_query_rms']:.3f}). {readout['num_decisions']} decisions with a block before the prompt: "
+        f"{readout['own_nats']:.3f} nats per action with their own states"
     )
     if readout["is_inert"] is None:
-        return f"{words}; there is no other decision to take states from."
+        return f"{words}; there is no other decision whose state could be used."
     verdict = "inert" if readout["is_inert"] else "active"
     return (
-        f"{words}, {readout['shuffled_nats']:.3f} with those of neighbouring decisions. The readout is {verdict}: "
-        f"inert means a difference below {INERT_NATS:g}."
+        f"{words}, {readout['shuffled_nats']:.3f} with the states of neighbouring decisions. The readout is {verdict} "
+        f"(inert: a difference below {INERT_NATS:g})."
     )

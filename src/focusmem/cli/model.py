@@ -63,7 +63,7 @@ def card(
 ) -> None:
     """focusmem model card full
 
-    Say how a memory was trained: its variant and recipe, what acts, and every departure from the paper.
+    Print how a memory was trained: its variant and recipe, which parts act, and every departure from the paper.
     """
     from dataclasses import asdict
     from pathlib import Path
@@ -104,7 +104,7 @@ def _tell(card: dict[str, Any]) -> None:
         rows.append(("threshold", f"{card['threshold']:.4g}, {_chosen(card)}"))
     print_table(card["memory"], ("", ""), rows)
     if card["recipe"] is None:
-        typer.echo("The card does not say what departs from the paper.")
+        typer.echo("The card does not list departures from the paper.")
         return
     typer.echo(_listed("Departures from the paper", card["departures"]))
     typer.echo(_listed("Scale", card["scale"]))

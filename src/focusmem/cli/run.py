@@ -25,9 +25,7 @@ PolicyName = Annotated[
 BankName = Annotated[str | None, typer.Option(help="The bank to search: a folder, or lab for the one that ships.")]
 BrowserName = Annotated[
     str | None,
-    typer.Option(
-        help="chromium (FOCUSMEM_BROWSER names another than the first installed); auto; raster (the laboratory only)."
-    ),
+    typer.Option(help="chromium (FOCUSMEM_BROWSER chooses which); auto; raster (the laboratory only)."),
 ]
 NumTasks = Annotated[int | None, typer.Option(help="Number of the laboratory's tasks, for each seed.")]
 Seed = Annotated[int | None, typer.Option(help="The seed that draws the laboratory's tasks.")]
@@ -43,7 +41,7 @@ TrustedSources = Annotated[
     bool | None,
     typer.Option(
         "--trusted-sources",
-        help="Search only the sources that the bank trusts (`focusmem bank trust`).",
+        help="Search only trajectories from sources that the bank trusts (`focusmem bank trust`).",
         rich_help_panel=_PARTS,
     ),
 ]
@@ -54,8 +52,8 @@ GrounderAddress = Annotated[
 CacheFolder = Annotated[
     Path | None,
     typer.Option(
-        help="A folder of encoded items, such as `focusmem bank encode` fills. The bank is encoded before the first "
-        "episode; without a folder, only as much of it as fits in memory.",
+        help="A folder that keeps encoded items, as `focusmem bank encode` does. The bank is encoded before the first "
+        "episode; without this folder, only as many items as fit in memory.",
         rich_help_panel=_PARTS,
     ),
 ]

@@ -42,7 +42,7 @@ TrustedSources = Annotated[
     bool | None,
     typer.Option(
         "--trusted-sources",
-        help="Search only the sources that the bank trusts (`focusmem bank trust`).",
+        help="Search only trajectories from sources that the bank trusts (`focusmem bank trust`).",
         rich_help_panel=_MORE,
     ),
 ]
@@ -52,7 +52,8 @@ Evaluation = Annotated[
 RecipeOption = Annotated[
     str,
     typer.Option(
-        help="paper, or paper-lab: the same at the size of the laboratory's policy.", rich_help_panel="Settings"
+        help="paper, or paper-lab (the same settings at the size of the laboratory's policy).",
+        rich_help_panel="Settings",
     ),
 ]
 OnlyPrepare = Annotated[

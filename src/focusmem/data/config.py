@@ -23,7 +23,7 @@ class DataConfig:
     bank_outcomes: tuple[Outcome, ...] | None = ("success",)
     """Search only trajectories that ended so; None searches all."""
     only_trusted: bool = False
-    """Whether only the sources that the bank trusts are searched, and mislead."""
+    """Whether only trajectories from sources that the bank trusts are used, as hits and as misleading items."""
     min_steps: PositiveInt = 8
     """Shorter trajectories are left out."""
     max_steps: PositiveInt = 15
@@ -33,10 +33,10 @@ class DataConfig:
     use: MemoryUse = field(default_factory=MemoryUse)
     """How much is remembered, as when acting."""
     shows_errors: bool = False
-    """Whether prompts say which actions failed, and why. The paper's prompt does not. A memory acts with the prompts it
-    was trained with."""
+    """Whether prompts say which actions failed, and why. The paper's prompt does not say this. A memory acts with
+    the same kind of prompts as in its training."""
     negative_share: Share = 0.5
-    """Share of decisions that get a trajectory of another site, to mislead, behind the last one found."""
+    """Share of decisions that get a misleading trajectory of another site after the last hit."""
     validation_share: Annotated[float, Field(ge=0, lt=1)] = 0.02
     """Share of trajectories that are kept back for choosing the gate's threshold."""
     seed: int = 0

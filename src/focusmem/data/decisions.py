@@ -91,7 +91,7 @@ class TrajectoryDecisions:
         """Items, the trajectory each is from, and whether it was put in to mislead."""
         use, hits = self.config.use, list(one.hits)[: self.config.use.num_episodic]
         negative = self._negative(own, one)
-        if negative is not None:  # behind the last, so that no hit is lost: Algorithm 2 takes the union
+        if negative is not None:  # after the last hit, so that no hit is lost: Algorithm 2 takes the union
             hits = [*hits, (negative, 0.0)]
         for name, _ in hits:
             if name not in read:
@@ -128,9 +128,8 @@ class TrajectoryDecisions:
     def to_teach(self, trajectory: int) -> TrainingBatch:
         """The items of a trajectory that the teacher is asked about: all but those that were put in to mislead.
 
-        A growing chunk acts at every size, so it is taught at every size that a decision uses. That is at most one
-        lesson more for each decision whose history has begun to expire: 11 lessons about working chunks for 15 steps
-        with the paper's settings, where full chunks alone would be 2.
+        A growing chunk acts at every size, so it is taught at every size that a decision uses. This adds at most one
+        lesson for each decision whose history has begun to expire (docs/paper.md).
         """
         own = self.found[trajectory]
         stored, read = load_trajectory(Path(own.folder)), dict[str, StoredTrajectory]()

@@ -64,7 +64,7 @@ def prepare(
     """
     if not (folder / _CHOSEN).exists():
         bank = open_bank(data.bank_folder)
-        sources_to_search(bank, only_trusted=data.only_trusted)  # an error before anything is loaded
+        sources_to_search(bank, only_trusted=data.only_trusted)  # raises before anything is loaded
         described = _described(policy, data, bank, evaluation)
         _check(described, folder)
         choosing = choose(data, bank, evaluation)

@@ -52,7 +52,7 @@ def figures(
 
 
 def _prepared(done: Preparation | None) -> dict[str, Any]:
-    """What happened before the first episode, which no other figure includes."""
+    """Figures of the preparation before the first episode. No other figure includes this time."""
     return {
         "preparation_s": None if done is None else done.encode_s + done.warm_up_s,
         "num_encoded_beforehand": None if done is None else done.num_ready,
@@ -117,7 +117,7 @@ def _of_kind(kind: str, manifest: Manifest, episodes: Sequence[StoredEpisode]) -
 
 
 def _steps(episodes: Sequence[StoredEpisode]) -> dict[str, Any]:
-    """Times are wall-clock times of steps, waiting included, so compare only runs with equal `parallel` and `cache`.
+    """Times are wall-clock times of steps, waiting included. Compare only runs with equal `parallel` and `cache`.
     `step_parts_s` has the same denominator as `mean_step_s`.
     """
     notes = [note for one in episodes for note in one.episode.notes]
@@ -143,7 +143,8 @@ def _steps(episodes: Sequence[StoredEpisode]) -> dict[str, Any]:
 def _conditions(episodes: Sequence[StoredEpisode], notes: Sequence[StepNotes]) -> dict[str, Any]:
     """What the times depend on. Resuming a run may change it, so `parallel` and `num_before` list every value.
 
-    All steps of a batch record the items that were encoded for the batch, so each step counts its share of them.
+    Every step of a batch records the number of items that were encoded for the whole batch. Each step therefore
+    contributes its share of that number.
     """
     known = [one.episode.conditions for one in episodes if one.episode.conditions is not None]
     encoded = [

@@ -55,7 +55,7 @@ class Runner:
     ) -> None:
         """`method` is the name of the agent's memory in reports; `source` describes where its trajectories come from.
         The store keeps trajectories that memory offered if `load_recalled` can read them. `conditions` are stored with
-        the times.
+        the times of each episode.
         """
         self.config, self.store, self.mind, self.make_browser, self.judge = config, store, mind, make_browser, judge
         self.method, self.source, self.watcher = method, source, watcher or Watcher()

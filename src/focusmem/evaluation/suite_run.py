@@ -35,7 +35,7 @@ class RunAbout:
     browser: str | None = None
     """The browser and its version."""
     num_beside: int = 1
-    """Runs and processes that work at the same time on this machine, this one included."""
+    """Number of runs and processes that work at the same time on this machine, this one included."""
     command: Sequence[str] = ()
     """The command line, word by word; empty if it was not run by a command."""
 

@@ -17,7 +17,7 @@ _SLOTS = {"opening": {"role", "task"}, "event": {"action"}, "closing": {"num_ste
 
 class Serialiser:
     """`prompts` is a folder with other wordings of the three texts. With `shows_errors`, an event without a readable
-    action says what was wrong; otherwise it shows what was written instead of an action, as the prompt does.
+    action shows the error; otherwise it shows the policy's reply, as the prompt does.
     """
 
     def __init__(self, prompts: Path | None = None, *, shows_errors: bool = True) -> None:

@@ -52,7 +52,8 @@ _PREPARATION = {
 
 
 _PICTURE_MEMORY_BYTES = 4 * 2**30
-"""The published 8B size needs 31 MB for a screenshot of 960 tokens, and an episode shows five at a time."""
+"""Limit of kept picture features. The published 8B size needs 31 MB for a screenshot of 960 tokens, and an episode
+shows five screenshots at a time."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Backbone(nn.Module):
         name: str,
         pictures: PictureMemory[VisionFeatures] | None = None,
     ) -> None:
-        """`pictures` is the memory of another backbone with the same vision tower."""
+        """`pictures` holds kept picture features; a backbone with the same vision tower may share its own."""
         super().__init__()
         self.model = model.requires_grad_(False).eval()
         self.chat = ChatTokenizer(tokenizer, images, name=name)
@@ -121,7 +122,7 @@ class Backbone(nn.Module):
         """A checkpoint by local folder, hub id or short name such as `qwen3-vl-8b`.
 
         Without `needs_head` it may lack the output head, as checkpoints of embedders do; it then scores no tokens.
-        A folder with SHA256SUMS, as `save` leaves it, is compared with them first.
+        If the folder has a file SHA256SUMS, as `save` writes it, all files are compared with their digests first.
         """
         place = HUB_IDS.get(str(source), str(source))
         if not Path(place).is_dir() and not _HUB_ID.fullmatch(place):
@@ -301,7 +302,7 @@ class Backbone(nn.Module):
     def share_vision(self, other: "Backbone") -> bool:
         """Use another backbone's vision tower and its memory of pictures, if the weights of both towers are equal.
 
-        Then each picture is looked at once for both.
+        The vision tower then looks at each picture once for both backbones. Returns whether they are shared.
         """
         own, theirs = self.model.model.visual.state_dict(), other.model.model.visual.state_dict()
         is_same = own.keys() == theirs.keys() and all(_is_equal(own[name], theirs[name]) for name in own)
@@ -310,10 +311,10 @@ class Backbone(nn.Module):
         return is_same
 
     def _way_of_seeing(self) -> tuple[Any, ...]:
-        """Everything besides a picture and its size that its features depend on."""
+        """Everything that a picture's features depend on, except the picture and its size."""
         tower = self.model.model.visual
         versions = sum(parameter._version for parameter in tower.parameters())
-        # A weak reference, because another tower may later lie at the same address.
+        # A weak reference instead of an id, because a later tower may have the same address.
         return weakref.ref(tower), self.dtype, self.device, versions, self.images.mean, self.images.std
 
     @torch.no_grad()
@@ -504,8 +505,8 @@ class _SwitchesAsNow:
 
 @contextmanager
 def _without_bars() -> Iterator[None]:
-    """Switches off the library's progress bars for this call alone, by its hook: its own switch would be off for
-    everybody afterwards, and for downloads too.
+    """Switches off the library's progress bars for this call only, with a hook. The library's own switch would remain
+    off for other code afterwards, and would also hide the bars of downloads.
     """
     before = set_tqdm_hook(lambda bar, words, options: bar(*words, **{**options, "disable": True}))
     try:

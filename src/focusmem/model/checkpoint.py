@@ -22,9 +22,9 @@ SCHEMA_VERSION = 2
 _DTYPES = ("float32", "bfloat16", "float16")
 _WEIGHTS, _CARD = "memory.safetensors", "checkpoint.json"
 ACTING_NOTE = "acting"
-"""The note that says which parts of a memory act, if these are not all that were trained."""
+"""The note that says which parts of a memory act, if some trained parts are switched off."""
 ERRORS_NOTE = "shows_errors"
-"""The note that says whether the prompts of training told which actions had failed."""
+"""The note that says whether the prompts of training showed which actions had failed."""
 
 # Fields that steer training or decisions but do not change what the weights mean.
 _FREE_FIELDS = {
@@ -39,7 +39,7 @@ _FREE_FIELDS = {
 
 @dataclass(frozen=True)
 class ActingParts:
-    """Which of the parts that stage B may train act. Encoder and compressor always do."""
+    """Which parts of stage B act: readout and gate. Encoder and compressor always act."""
 
     is_dynamic: bool
     """Whether the readout acts."""
@@ -128,10 +128,10 @@ class Checkpoint:
             raise CheckpointError(f"The card of the checkpoint {folder} is incomplete: {error}.") from error
 
     def acting_parts(self) -> "ActingParts":
-        """The parts that act: those that the note `acting` names, or without that note all that were trained.
+        """The parts that act: the parts that the note `acting` names, or all trained parts if there is no such note.
 
-        The note may switch off parts that were trained, as for a memory whose fixed blocks are probed. It cannot switch
-        on others, because an untrained readout or gate would act without any error.
+        The note may switch off trained parts, for example to probe a memory's fixed blocks. It cannot switch on
+        untrained parts, because an untrained readout or gate would act without any error.
         """
         trained = self.trained_parts()
         if ACTING_NOTE not in self.notes:
@@ -145,8 +145,8 @@ class Checkpoint:
         return told
 
     def trained_with_errors(self) -> bool:
-        """Whether the prompts of training told which actions had failed; the memory acts with the same ones. Cards that
-        do not say so are of the laboratory, whose prompts do.
+        """Whether the prompts of training showed which actions had failed. The memory acts with the same kind of
+        prompts. Cards without this note are from the laboratory, whose prompts show it.
         """
         told = self.notes.get(ERRORS_NOTE, True)
         if not isinstance(told, bool):
@@ -163,7 +163,7 @@ class Checkpoint:
         return ActingParts(False, False) if stage.get("name") == "stage_a" else trained
 
     def _switches(self, *rooms: str) -> "ActingParts":
-        """What a room of the notes says about readout and gate; on where it says nothing."""
+        """What the notes in these rooms say about readout and gate. A part that is not mentioned counts as on."""
         damaged, where = f"The card of the checkpoint {self.folder} is damaged", "notes"
         room: Mapping[str, Any] = self.notes
         for name in rooms:

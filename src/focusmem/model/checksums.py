@@ -1,4 +1,4 @@
-"""SHA256SUMS: the digests of a backbone's files, beside them, in the form that `sha256sum --check` reads."""
+"""The file SHA256SUMS beside a backbone's files. It holds their digests in the form that `sha256sum --check` reads."""
 
 import hashlib
 from pathlib import Path
@@ -9,7 +9,7 @@ from focusmem.files import write_whole
 
 CHECKSUMS: Final = "SHA256SUMS"
 _PARTS: Final = ("*config.json", "tokenizer.json", "*.safetensors", "*.safetensors.index.json")
-"""The files that a backbone is read from. Others, such as a card, may change at any time."""
+"""The files that a backbone is loaded from. Other files, such as a card, may change at any time."""
 
 
 def write_checksums(folder: Path) -> None:
@@ -18,7 +18,7 @@ def write_checksums(folder: Path) -> None:
 
 
 def check_checksums(folder: Path) -> None:
-    """Read every file once and compare its digest; does nothing in a folder without SHA256SUMS, as from a hub."""
+    """Read every file once and compare its digest. A folder without SHA256SUMS, such as one from a hub, is accepted."""
     if not (folder / CHECKSUMS).exists():
         return
     try:

@@ -36,8 +36,8 @@ class CompressorConfig:
     query_std: float = 1.0
     """Spread of fresh base queries: wide enough that the K tokens of a block start out different."""
     shares_queries: bool = False
-    """Whether both roles have the same base queries, as in latent memory before the paper; the role vectors then only
-    mark where a block comes from."""
+    """Whether both roles have the same base queries, as in latent memory before the paper. The role vectors then only
+    mark whether a block is episodic or working."""
 
     def __post_init__(self) -> None:
         if self.width is not None and self.width % self.num_heads:

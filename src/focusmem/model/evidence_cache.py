@@ -1,8 +1,8 @@
 """A cache of encoded evidence: in memory up to a limit, and on disk for later processes.
 
 An entry is found again only under the same raw serialisation, the same weights, the same form and the same
-precision, so another checkpoint can never read a stale one. A chunk of working memory that still grows is kept apart,
-with the encoder's state, so that only its new event is encoded; it never reaches the disk.
+precision, so another checkpoint can never read a stale one. A chunk of working memory that still grows is kept
+separately, in memory only, with the encoder's state. When such a chunk grows, only its new event is encoded.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ class CacheConfig:
     memory_limit_bytes: NonNegativeInt = 4 * 2**30
     """Above this size the least recently used entries leave memory; they stay on disk."""
     growing_limit_bytes: NonNegativeInt = 8 * 2**30
-    """Above this size the least recently used chunks that still grow leave memory; they are encoded whole once more."""
+    """Above this size the least recently used growing chunks leave memory; the next use encodes them whole."""
     folder: Path | None = None
     """The folder for entries on disk; None keeps them in memory only."""
     max_batch_tokens: PositiveInt = 16_384
@@ -87,9 +87,9 @@ class EvidenceCache:
     def fetch(self, prompts: Sequence[Prompt], *, chunks: Sequence[Chunk | None] = ()) -> list[EncodedItems]:
         """One encoded item per raw serialisation, in order.
 
-        `chunks` says of each item whether it is a chunk of working memory. The last turn of such an item is its
-        closing, which may differ from step to step. Of a chunk that continues what its episode fetched before, only the
-        new turns are encoded.
+        `chunks` says for each item whether it is a chunk of working memory. The last turn of such an item is its
+        closing, which may differ from step to step. If a chunk continues the chunk that its episode fetched before,
+        only the new turns are encoded.
         """
         if self.policy.training:
             raise RuntimeError("kept evidence must not depend on dropout; call policy.eval() before using the cache")
@@ -127,7 +127,7 @@ class EvidenceCache:
 
     @property
     def num_growing_bytes(self) -> int:
-        """The size of chunks that still grow, with the encoder's state."""
+        """The size of growing chunks, including the encoder's state."""
         return self._growing.num_bytes
 
     def forget_episode(self, episode_id: str) -> None:
@@ -238,7 +238,7 @@ class EvidenceCache:
     def _new(
         self, missing: dict[str, Prompt], owners: dict[str, list[Chunk]], context: str
     ) -> Iterator[tuple[str, dict[str, Tensor]]]:
-        """The entries of missing items. A chunk that can go on, or will, is read with the encoder's state."""
+        """The entries of missing items. A chunk that continues, or may grow later, is read with the encoder's state."""
         growths: dict[str, Growth] = {}
         begun: dict[str, dict[str, Tensor]] = {}
         for digest, prompt in missing.items():
@@ -275,7 +275,7 @@ class EvidenceCache:
     def _grow(
         self, growths: dict[str, Growth], begun: dict[str, dict[str, Tensor]]
     ) -> Iterator[tuple[str, dict[str, Tensor], ReadTurns]]:
-        """`begun` holds the entries of chunks of which a part was read before."""
+        """`begun` holds the entries of chunks whose earlier events were encoded before."""
         for together in self._groups({digest: len(growth.tokens.ids) for digest, growth in growths.items()}):
             grown = grow(self.policy, [growths[digest] for digest in together], form=self.config.form)
             for digest, (item, read) in zip(together, grown, strict=True):
@@ -295,7 +295,7 @@ class EvidenceCache:
         return [[digests[number] for number in group] for group in groups]
 
     def _lengthened(self, old: dict[str, Tensor], num_kept: int, new: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Each part of an entry, without the old closing. Tokens are the last axis but one of all parts."""
+        """Each part of an entry, without the old closing. Tokens are the second-to-last axis of every part."""
         names = self._part_names() - {"summary", "looks"}
         return {name: torch.cat([old[name][..., :num_kept, :], new[name]], dim=-2) for name in sorted(names)}
 

@@ -1,4 +1,4 @@
-"""Turns that stand unchanged in front of many prompts, or of a chunk that grows, read once.
+"""Turns that are read once because they begin many prompts, or a chunk that grows.
 
 Shapes: B rows, P positions of the longest front, A heads, X head width.
 """
@@ -55,7 +55,7 @@ def joined(backbone: Backbone, fronts: Sequence[ReadFront]) -> tuple[Any, Tensor
 def extended(
     cache: Any, fronts: Sequence[ReadFront], num_new: Sequence[int], next_positions: Sequence[int]
 ) -> list[ReadFront]:
-    """The fronts after a pass with their `joined` cache; of each row the first `num_new` positions are appended."""
+    """The fronts after a pass with their `joined` cache. The first `num_new` positions of each row are appended."""
     start = max(front.length for front in fronts)
     layers = [(layer.keys, layer.values) for layer in cache.layers]
     return [

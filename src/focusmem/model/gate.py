@@ -30,7 +30,7 @@ def logit_of(trust: float) -> float:
 
 
 def trust_of(logit: float) -> float:
-    """The trust that a logit stands for. From about 37 on it is exactly 1, so compare logits and show trust."""
+    """The trust that a logit stands for. Large logits give exactly 1, so compare logits and display trust."""
     small = math.exp(-abs(logit))
     return (small if logit < 0 else 1.0) / (1 + small)
 
@@ -79,7 +79,7 @@ class Trust:
     """One for kept blocks, otherwise zero. In training it carries the gradient of keeping a block."""
 
     def finite_logits(self) -> list[float]:
-        """Logits as a record can hold them: instead of infinity the largest float32."""
+        """Logits as a record can hold them: the largest float32 replaces infinity."""
         return self.logits_N.clamp(-_FLOAT32_MAX, _FLOAT32_MAX).tolist()
 
 

@@ -1,4 +1,4 @@
-"""Chunks of working memory that grow by an event per step. Only what is new of them is encoded.
+"""Chunks of working memory that grow by an event per step. Only the new event and the closing are encoded.
 
 Shapes: B chunks, S new positions, E encoder width.
 """
@@ -18,7 +18,7 @@ from focusmem.schemas import Prompt
 
 @dataclass(frozen=True)
 class ReadTurns:
-    """What is kept of a chunk's opening and events. A causal encoder never changes it when events are appended."""
+    """What the causal encoder has computed for a chunk's opening and events. Appended events do not change it."""
 
     turns: Prompt = ()
     front: ReadFront = field(default_factory=ReadFront)
@@ -40,7 +40,7 @@ class ReadTurns:
 
 @dataclass(frozen=True)
 class Growth:
-    """A chunk's serialisation, and what was read of it before."""
+    """A chunk's serialisation, and the part that was read before."""
 
     before: ReadTurns
     prompt: Prompt
@@ -62,10 +62,11 @@ class Growth:
 def grow(
     policy: MemoryPolicy, growths: Sequence[Growth], *, form: EvidenceForm
 ) -> list[tuple[EncodedItems, ReadTurns]]:
-    """Reads what is new of each chunk, all chunks in one pass.
+    """Reads the new turns of each chunk, all chunks in one pass.
 
-    An item has the new positions, the closing last, but the means of the whole chunk. With the positions that were read
-    before, it equals the whole chunk encoded at once. The second value is for the next growth.
+    A returned item has only the new positions, with the closing last, but the means of the whole chunk. Joined with the
+    positions that were read before, it equals the whole chunk encoded at once. The returned `ReadTurns` is for the next
+    growth.
     """
     encoder, fronts = policy.encoder, [growth.before.front for growth in growths]
     embedded = encoder.backbone.embed([growth.tokens for growth in growths])
@@ -109,7 +110,7 @@ class Chunk:
 
     episode_id: str
     is_full: bool
-    """Whether it never changes again, and so is kept like any other item."""
+    """Whether the chunk is complete. A full chunk never changes again and is kept like any other item."""
 
 
 @dataclass(frozen=True)
@@ -124,10 +125,10 @@ class _Growing:
 
 
 class GrowingChunks:
-    """The chunk of each episode that is not full, in the form in which it is kept. The least recently used leave above
-    `limit_bytes`.
+    """The growing chunk of each episode, in the form of a cache entry. Above `limit_bytes` the least recently used
+    chunks are dropped.
 
-    An episode may be forgotten by another thread at any time, so every access is a single operation of the dictionary.
+    Another thread may forget an episode at any time, so every access is a single operation of the dictionary.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -136,11 +137,11 @@ class GrowingChunks:
 
     @property
     def num_bytes(self) -> int:
-        """Episodes with equal chunks share them."""
+        """The size of all chunks. A chunk that several episodes share counts once."""
         return sum({id(chunk): chunk.num_bytes for chunk in list(self._chunks.values())}.values())
 
     def entry(self, episode_id: str, name: tuple[str, str]) -> dict[str, Tensor] | None:
-        """The chunk as it was last kept, if it is the named one."""
+        """The episode's kept chunk, if its name is `name`."""
         kept = self._chunks.get(episode_id)
         if kept is None or kept.name != name:
             return None
@@ -148,7 +149,7 @@ class GrowingChunks:
         return kept.entry
 
     def before(self, episode_id: str, prompt: Prompt, context: str) -> tuple[ReadTurns, dict[str, Tensor]] | None:
-        """What was read of a chunk, and its entry, if the prompt continues it and everything else is equal."""
+        """The turns read of the episode's chunk, and its entry, if the prompt continues them in the same context."""
         kept = self._chunks.get(episode_id)
         if kept is None or kept.name[1] != context or not kept.read.begins(prompt):
             return None
@@ -166,7 +167,7 @@ class GrowingChunks:
             self.forget(episode_id)
 
     def _keep(self, episode_id: str, chunk: _Growing) -> None:
-        self.forget(episode_id)  # so that it is the latest afterwards
+        self.forget(episode_id)  # so that the chunk becomes the most recently used
         self._chunks[episode_id] = chunk
 
     def forget(self, episode_id: str) -> None:

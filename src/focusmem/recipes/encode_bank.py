@@ -30,7 +30,7 @@ from focusmem.suites.task_file import TaskSuite
 from focusmem.worker_processes import worker_processes
 
 _FREE_DISK_SHARE: Final = 0.05
-"""Share of the disk that encoding leaves free: the items of a large bank can take terabytes."""
+"""Share of the disk that encoding leaves free, because the items of a large bank can take terabytes."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Encoded:
     num_cached: int = 0
     """Items that were in the cache already."""
     num_left_out: int = 0
-    """Items that the cache has no room for, in memory or on its disk. They are encoded when they are found."""
+    """Items for which the cache has no room, in memory or on disk. They are encoded when a search finds them."""
     num_bytes: int = 0
     """The size of all these items in the cache."""
     seconds: float = 0.0
@@ -64,10 +64,11 @@ class Encoded:
 def encode_bank(
     bank: SearchableBank, front: LatentFront, ids: Sequence[str] | None = None, *, line: Progress | None = None
 ) -> Encoded:
-    """Put the trajectories of a bank, or those named, into the cache of a front. Cached ones are not encoded again.
+    """Put the trajectories of a bank into the cache of a front; `ids` selects some of them. Cached items are not
+    encoded again.
 
-    Without a cache folder this stops before items would push each other out of memory, and with one before the disk is
-    nearly full.
+    Encoding stops when the cache is full: without a cache folder before items would push each other out of memory, with
+    a cache folder before the disk is nearly full.
     """
     if ids is None:
         ids = [entry.trajectory_id for entry in bank.entries()]
@@ -129,7 +130,7 @@ def _batches(bank: SearchableBank, front: LatentFront, ids: Sequence[str]) -> It
 
 
 def _has_room(cache: EvidenceCache, num_bytes: int) -> bool:
-    """Whether another batch of this size may be kept."""
+    """Whether the cache has room for another batch of this size."""
     if cache.config.folder is None:
         return cache.num_bytes + num_bytes <= cache.config.memory_limit_bytes
     there = next(one for one in (cache.config.folder, *cache.config.folder.absolute().parents) if one.exists())

@@ -1,5 +1,6 @@
-"""What a run does before its first episode, so that no step has to wait for it: it encodes its bank, and uses every
-part once, because imports, lazily loaded parts and first kernel calls are slow.
+"""Prepares a run before its first episode: encodes its bank and uses every part once.
+
+Steps then do not wait for encoding, imports, lazily loaded parts and first kernel calls.
 """
 
 import time
@@ -21,11 +22,11 @@ from focusmem.recipes.run_parts import Parts
 from focusmem.schemas import Observation, Preparation, Screenshot, Step, Task, make_action
 
 _NUM_STEPS = 6
-"""Steps behind the decision of the warm-up: more than a prompt shows, so that working memory takes part."""
+"""Steps before the decision of the warm-up: more than a prompt shows, so that working memory is used too."""
 
 
 def prepare(parts: Parts, *, has_line: bool = True) -> Preparation:
-    """`has_line` shows how far the bank is; one of several processes does not."""
+    """`has_line` shows the progress of encoding. It is off in one of several processes."""
     started = time.monotonic()
     encoded = _encode(parts, has_line=has_line)
     encoded_at = time.monotonic()
@@ -42,9 +43,9 @@ def prepare(parts: Parts, *, has_line: bool = True) -> Preparation:
 
 
 def warm_up(mind: PolicyMind, task: Task, view: tuple[int, int]) -> None:
-    """Decides once on an empty page, as if the task were well under way.
+    """Answers one decision on an empty page, as if the task had begun some steps ago.
 
-    A policy behind an address is not asked, because its time is not ours.
+    A policy behind an endpoint is not asked, because it needs no warm-up here.
     """
     if not isinstance(mind.policy, LocalPolicy):
         return
@@ -69,7 +70,7 @@ def _view(parts: Parts) -> tuple[int, int]:
 
 
 def _encode(parts: Parts, *, has_line: bool) -> Encoded:
-    """Only trajectories that may be found: those with the outcomes, and from the sources, that the settings search."""
+    """Encodes only trajectories that may be found: with the outcomes and from the sources that the settings search."""
     memory, front = parts.settings.memory, parts.front
     if not (memory.encodes_bank and isinstance(front, LatentFront) and front.num_found):
         return Encoded()

@@ -46,7 +46,7 @@ def run(
     suite_run = make_run(settings, parts, folder, command)
     with suite_run.on_record():
         left = suite_run.attempts_left()
-        # Other processes read what was encoded here, if it is on disk.
+        # With a cache folder, the other processes read what was encoded here.
         if left and (settings.num_processes == 1 or settings.memory.cache.folder is not None):
             suite_run.prepared(prepare(parts))
         if settings.num_processes == 1:

@@ -44,7 +44,7 @@ class PolicySettings:
     prompts: str | None = None
     """The wording of prompts: `lab`, or a folder with `agent` and `evidence`; None uses the policy's own."""
     shows_errors: bool | None = None
-    """Whether prompts say which actions failed, and why; None: as the memory was trained, and yes without one."""
+    """Whether prompts say which actions failed, and why. None: as in the memory's training; without a memory, yes."""
     generation: GenerationConfig = GenerationConfig()
     """How replies are decoded."""
     seed: Annotated[int, Field(ge=0)] = 0
@@ -79,7 +79,7 @@ class MemorySettings:
     """Where encoded evidence is kept, and in which precision."""
     encodes_bank: bool = True
     """Whether a latent memory encodes its bank before the first episode. Without a cache folder, only as many
-    trajectories as fit in memory; the others are encoded when they are found.
+    trajectories are encoded as fit in memory; each of the others is encoded when a search first finds it.
     """
 
 

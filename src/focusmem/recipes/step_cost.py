@@ -1,8 +1,9 @@
 """Measures an acting step of the laboratory's agent part by part, without and with memory, in turns.
 
-Both minds answer the same decisions, those along the episodes of experts, one after the other. Each has its own memory
-of pictures. The bank is encoded beforehand. A part's lower bound is its arithmetic at this machine's own speed: the
-larger of its operations at the speed of a matrix product and its bytes at the speed of reading memory.
+A mind without memory and a mind with the full memory answer the same decisions of the experts' episodes, one after the
+other. Each mind keeps its own picture features. The bank is encoded beforehand. A part's lower bound is the larger of
+two times: its operations at the speed of a matrix product, and its bytes at the speed of reading memory. Both speeds
+are measured on this machine.
 """
 
 import statistics
@@ -40,7 +41,8 @@ from focusmem.schemas import Observation
 from focusmem.settings import checked_dataclass, to_plain
 
 PARTS = ("look", "retrieve", "encode", "read", "prefill", "decode", "rest")
-"""The vision tower; the embedder's text blocks; those of the encoder; readout and gate; the policy's two; all else."""
+"""In this order: the vision tower; the embedder's text blocks; the encoder's text blocks; readout and gate; the policy
+reading its prompt; the policy writing its reply; everything else."""
 
 _PICTURE_BYTES = 2 * 2**30
 
@@ -50,7 +52,7 @@ class StepCostConfig:
     num_tasks: PositiveInt = 4
     num_threads: PositiveInt = 2
     num_rounds: PositiveInt = 2
-    """How often every episode is answered again by both."""
+    """How many times both minds answer every episode."""
     seed: int = 0
     """The seed that draws the tasks."""
 
@@ -91,7 +93,7 @@ class _Clock:
 
 
 def measure_step(config: StepCostConfig) -> dict[str, Any]:
-    """Medians over all decisions: seconds by part, their lower bounds, and the ratio of both minds."""
+    """Means over all decisions of each part and its lower bound; medians of whole steps and of their ratio."""
     torch.set_num_threads(config.num_threads)
     suite, minds, parts = _minds(config)
     clock = _Clock(_matmul_rate(), read_bandwidth("cpu"))
@@ -196,7 +198,7 @@ def _watch_all(clock: _Clock, policy: Backbone, front: LatentFront, embedder: Qw
 
 
 def _text(backbone: Backbone, kwargs: dict[str, Any], part_of: Callable[[int], str]) -> _Work:
-    """The text blocks over new positions behind kept ones."""
+    """Operations and bytes of the text blocks for new positions after kept positions."""
     config, cache = backbone.model.config.text_config, kwargs["past_key_values"]
     num_rows, num_new, _ = kwargs["inputs_embeds"].shape
     num_kept = cache.get_seq_length() if cache is not None else 0
@@ -209,7 +211,7 @@ def _text(backbone: Backbone, kwargs: dict[str, Any], part_of: Callable[[int], s
 
 
 def _look(tower: Any, num_patches: int) -> tuple[float, float]:
-    """The vision tower without its attention, which depends on how many pictures share the patches."""
+    """Operations and bytes of the vision tower, without its attention, whose cost depends on the number of pictures."""
     merged = num_patches // tower.spatial_merge_size**2
     parts = [_linear(tower.patch_embed, num_patches), _linear(tower.blocks, num_patches)]
     parts += [_linear(one, merged) for one in (tower.merger, tower.deepstack_merger_list)]

@@ -42,7 +42,7 @@ class TrajectoryTraining(MemoryTraining):
     """Everything that decides what a memory learns from stored trajectories, and how."""
 
     recipe: str = "paper"
-    """The recipe that the settings began with. A card names it, with everything that departs from the paper."""
+    """The recipe that the settings began with. The memory's card names the recipe and all departures from the paper."""
     policy: str = "qwen3-vl-8b"
     """The frozen policy: a folder, a hub id, a short name, `lab` (ships) or `toy` (random weights)."""
     embedder: str = "Qwen/Qwen3-VL-Embedding-2B"
@@ -54,8 +54,8 @@ class TrajectoryTraining(MemoryTraining):
     """Files of tasks for a later evaluation. Trajectories that could give one of them away are left out."""
     batching: BatchingConfig = field(default_factory=BatchingConfig)
     thresholds: tuple[_Threshold, ...] | None = PAPER_THRESHOLDS
-    """Candidates for the gate's threshold: validation trajectories choose the one under which actions are likeliest.
-    None: any value. Without validation trajectories the memory's own threshold stays."""
+    """Candidates for the gate's threshold, as trusts. The choice is the candidate that makes the actions of validation
+    trajectories likeliest. None allows any value. Without validation trajectories the threshold stays as it is."""
 
     def shipped_data(self) -> DataConfig:
         """The data settings, with `lab` replaced by the shipped parts."""

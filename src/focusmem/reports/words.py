@@ -24,12 +24,12 @@ def in_words(action: AnyAction | None) -> str:
 
 
 def at_once(figures: Mapping[str, Any]) -> str:
-    """How many episodes ran at the same time; several numbers if the run was resumed with another number."""
+    """The number of episodes at the same time; several numbers if the run was resumed with another number."""
     return _numbers(figures["parallel"])
 
 
 def cache_state(figures: Mapping[str, Any]) -> str:
-    """How many items were encoded before the first episode, and how many while acting; a dash without a cache."""
+    """The number of items encoded before the first episode, and while acting; a dash without a cache."""
     before, num_encoded = figures["cache"]["num_before"], figures["cache"]["num_encoded"]
     return "-" if num_encoded is None else f"{_numbers(before or [0])} before, {num_encoded} while acting"
 

@@ -45,7 +45,7 @@ class OfferedItem(Record):
     trajectory_id: Text | None = None
     """The trajectory it was taken from, if it is episodic."""
     source: Text | None = None
-    """Where that trajectory comes from, as the bank says."""
+    """The source of that trajectory, as the bank records it."""
     num_steps: Count
     """The item's number of steps."""
     score: float | None = None
@@ -69,7 +69,7 @@ class StepNotes(Record):
     num_removed: Annotated[dict[Text, Count], AfterValidator(sorted_by_key)] = Field(default_factory=dict)
     """How many trajectories the leakage guard removed from the search, by key. One may match several keys."""
     left_out: LeftOut | None = None
-    """What of the decision did not fit into the query of the search; absent if everything did."""
+    """The part of the decision that did not fit into the query of the search; absent if everything fitted."""
     num_prompt_tokens: Count | None = None
     """Tokens of the prompt without memory; absent if the policy does not tell."""
     num_memory_tokens: Count | None = None
@@ -81,17 +81,17 @@ class StepNotes(Record):
     wall_s: Seconds | None = None
     """Wall-clock time from the start of the observation to the end of the action, waiting included."""
     seconds: Annotated[dict[Text, Seconds], AfterValidator(sorted_by_key)] = Field(default_factory=dict)
-    """This time by part: `observe`, `retrieve`, `remember`, `reply`, `act`, and `wait` for other episodes. A part that
-    was done for several decisions together lasted equally long for each of them.
+    """`wall_s` by part: `observe`, `retrieve`, `remember`, `reply`, `act`, and `wait` for other episodes. If a part was
+    done for several decisions together, each decision has the whole time of that part.
     """
     num_together: Count | None = None
-    """How many decisions the mind answered together, this one included; absent if the mind does not tell."""
+    """How many decisions the mind answered together, this one included; absent if not known."""
     num_encoded: Count | None = None
     """How many items were encoded for these decisions because no cache held them; absent if nothing is cached."""
 
 
 class Conditions(Record):
-    """What the times of an episode depend on, besides the machine."""
+    """Conditions, besides the machine, on which the times of an episode depend."""
 
     num_parallel: Annotated[int, Field(ge=1, le=2**31)]
     """At most this many episodes run at the same time."""
@@ -122,4 +122,4 @@ class Episode(Record):
     seconds: Seconds = 0.0
     """The wall-clock time of all steps. It grows with the number of parallel episodes."""
     conditions: Conditions | None = None
-    """The conditions of these times; absent if they are not known."""
+    """The conditions under which the times were measured; absent if not known."""

@@ -30,7 +30,7 @@ class EvidenceItem(Record):
     trajectory_id: Text | None = None
     """The trajectory that the steps were taken from, if there is one."""
     source: Text | None = None
-    """Where that trajectory comes from."""
+    """The source of that trajectory."""
 
     @field_validator("steps")
     @classmethod

@@ -1,4 +1,4 @@
-"""What an embedder could not read of an input, because it did not fit."""
+"""The parts of an input that an embedder did not read, because the input was too long."""
 
 from typing import Annotated
 

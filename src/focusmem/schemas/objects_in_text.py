@@ -14,21 +14,21 @@ _OBJECT_START: Final = re.compile(r'\{\s*"(?:[^"\\]|\\.)*+"\s*:', re.DOTALL)
 @dataclass(frozen=True)
 class FoundObject:
     text: str
-    """As it was written."""
+    """The object as it was written."""
     canonical: str
-    """Equal for equal objects."""
+    """A normalised form that is equal for equal objects."""
 
 
 @dataclass(frozen=True)
 class BrokenObject:
-    """Where reading stopped, because an object could not be read."""
+    """The object at which reading stopped, because it could not be read."""
 
     reason: Literal["cut off", "malformed"]
     message: str
 
 
 def objects_in(text: str) -> tuple[list[FoundObject], BrokenObject | None]:
-    """All outermost JSON objects up to the first that cannot be read, and what is wrong with that one."""
+    """All outermost JSON objects before the first unreadable object, and what is wrong with that object."""
     objects = list[FoundObject]()
     start = _OBJECT_START.search(text)
     while start:

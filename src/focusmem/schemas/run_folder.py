@@ -145,7 +145,7 @@ class StoredEpisode:
 
 
 class Preparation(Record):
-    """What a run did before its first episode. A run that was resumed adds up what it did each time."""
+    """The work of a run before its first episode. A resumed run adds up the work of each start."""
 
     schema_version: Literal[1] = 1
     """Increased when the meaning of a field changes."""
@@ -156,7 +156,7 @@ class Preparation(Record):
     num_cached: Count = 0
     """How many were in the cache already."""
     num_left_out: Count = 0
-    """How many had no room in the cache's memory, and are encoded when they are found."""
+    """How many had no room in the cache; each is encoded when a search first finds it."""
     num_failed: Count = 0
     """How many could not be read."""
     encode_s: Seconds = 0.0
@@ -166,7 +166,7 @@ class Preparation(Record):
 
     @property
     def num_ready(self) -> int:
-        """How many items no decision has to encode."""
+        """How many items are encoded, so that no decision has to encode them."""
         return self.num_items - self.num_left_out - self.num_failed
 
     def after(self, earlier: Self | None) -> Self:

@@ -17,8 +17,8 @@ from focusmem.schemas.record import Digest, Record
 MAX_PIXELS = 64_000_000
 MAX_PNG_BYTES = 64 * 2**20
 MAX_PNG_PARTS = 20_000
-"""The decoder spends a few microseconds on every part, even on an empty one. The largest file in parts of 8 KiB, the
-smallest size that encoders write, has fewer than half as many.
+"""Limit of parts (chunks) in a PNG. The decoder spends a few microseconds on every part, even on an empty part.
+Encoders write parts of at least 8 KiB. The largest allowed file has fewer than half as many parts of this size.
 """
 SUPPORTED_MODES = ("RGB", "RGBA", "L", "LA", "P", "1")
 

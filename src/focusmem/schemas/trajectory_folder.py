@@ -67,9 +67,7 @@ def save_trajectory(
 
 
 def load_trajectory(folder: Path, digest: str | None = None) -> StoredTrajectory:
-    """Read the record now and the screenshots when they are used. A record of another content than `digest` says is
-    refused.
-    """
+    """Read the record now and the screenshots when they are used. A record that does not match `digest` is refused."""
     path = folder / TRAJECTORY_FILE
     data = read_plain_file(path, MAX_DOCUMENT_BYTES)
     trajectory = parse_record(Trajectory, data, str(path))
@@ -81,7 +79,7 @@ def load_trajectory(folder: Path, digest: str | None = None) -> StoredTrajectory
 
 
 def content_digest(trajectory: Trajectory) -> str:
-    """Equal for equal trajectories; screenshots count through their digests."""
+    """A digest that is equal for equal trajectories. Screenshots are represented by their digests."""
     return sha256_hex(dump_record(trajectory))
 
 

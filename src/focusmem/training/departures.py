@@ -1,7 +1,7 @@
-"""What sets a trained memory apart from the paper's configuration, as its card says it.
+"""How a trained memory departs from the paper's configuration, for the memory's card.
 
-Settings are compared field by field with the paper's. What is no setting of the paper (how candidates are found, who
-writes the lessons) is named by the recipe. Sizes and the names of the models are listed apart, as scale.
+Settings are compared field by field with the paper's settings. The recipe lists departures that are not settings, such
+as how trajectories are found and who writes the lessons. Sizes and names of models are listed separately, as scale.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ _NOT_COMPARED: Final = frozenset(
         "packs_rows", "stores_half", "num_passes", "max_group_tokens",
     }
 )  # fmt: skip
-"""Settings that say where, how fast, or with which random numbers, and what acts, which a card says elsewhere."""
+"""Settings for places, speed and random numbers, and settings that a card shows elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Departures:
     recipe: str | None
     """The name of the recipe; None if the card does not say."""
     departures: tuple[str, ...] = ()
-    """Each as a line: a setting with its value and the paper's, or a sentence."""
+    """A line for each departure: a setting with its value and the paper's value, or a sentence."""
     scale: tuple[str, ...] = ()
 
     @classmethod
@@ -58,10 +58,10 @@ class Origin:
     paper: Mapping[str, Any]
     """The paper's settings of the same variant, as plain values."""
     named: Sequence[str] = field(default_factory=tuple)
-    """What departs from the paper and is no setting of it."""
+    """Departures that are not settings of the paper, as sentences."""
 
     def departures(self, settings: Mapping[str, Any], start: Checkpoint | None = None) -> Departures:
-        """Those of a training with these settings. What it begins with brings its own."""
+        """The departures of a training with these settings, including those of the memory that it begins with."""
         lines = list(Departures.of(start).departures) if start is not None else []
         stage_b = settings["variant"]["stage_b"]
         if stage_b is None:
@@ -79,7 +79,7 @@ class Origin:
 
 
 def _unused(stage_b: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """How the names of settings begin that do nothing without a stage B, a readout or a gate."""
+    """Prefixes of the names of settings that have no effect without a stage B, a readout or a gate."""
     switches = stage_b or {"is_dynamic": False, "is_gated": False}
     names = [] if stage_b else ["variant.stage_b", "loop_b."]
     names += [] if switches["is_dynamic"] else ["variant.memory.readout."]

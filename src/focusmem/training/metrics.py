@@ -30,7 +30,7 @@ class StepReport:
     waited_s: float
     """Spent waiting for data."""
     readout: ReadoutActivity | None = None
-    """What the readout does; None for fixed blocks, and at steps without a line."""
+    """The readout's activity; None for fixed blocks, and at steps without a line in the metrics."""
 
 
 @dataclass

@@ -40,7 +40,7 @@ class Objective(nn.Module):
         return total, losses
 
     def norm_moments(self, share: Prepared) -> Tensor:
-        """What calibrates the stage's fresh norms, from a share of a batch."""
+        """The inputs that calibrate the stage's fresh norms, from a share of a batch."""
         policy, stage, config, look = self._held
         rows = embed(policy, share, look)
         with self._precision():
@@ -48,7 +48,7 @@ class Objective(nn.Module):
         return moments_of(stage.fresh_norms(policy), inputs)
 
     def readout_sums(self, share: Prepared) -> Tensor:
-        """What the readout does in a share, as sums; see `training/readout_activity.py`."""
+        """The readout's activity in a share, as sums; see `training/readout_activity.py`."""
         policy, stage, config, look = self._held
         rows, is_gated = embed(policy, share, look), "gate" in stage.trained_parts
         with self._precision():

@@ -1,4 +1,4 @@
-"""Plots of a run: each loss over the steps, the share of blocks that pass the gate, and what the readout does."""
+"""Plots of a run: each loss over the steps, the share of blocks that pass the gate, and the readout's activity."""
 
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ def _gate(lines: list[dict[str, Any]], path: Path, title: str) -> Path:
 
 
 def _readout(lines: list[dict[str, Any]], path: Path, title: str) -> Path:
-    """The queries, and what the action costs with own and with shuffled states."""
+    """The size of queries and of their change, and the nats of an action with own and with shuffled states."""
     figure = Figure(figsize=(9.6, 3.4), layout="constrained")
     panels = (
         ("root mean square", ("base_query_rms", "base queries"), ("query_change_rms", "change by the readout")),

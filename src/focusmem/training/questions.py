@@ -63,7 +63,7 @@ SUBTYPES: dict[Role, tuple[str, ...]] = {
 
 
 class Discarded(Record):
-    """Why an answer cannot be a target."""
+    """The reason why an answer cannot be a target."""
 
     reason: Literal["no object", "cut off", "malformed", "wrong fields", "several objects"]
     message: Text
@@ -73,9 +73,9 @@ def read_answer(subtype: str, text: str) -> str | Discarded:
     """The object in a functional answer, as it was written. Like an action, it may stand in prose, in a fenced block or
     in a list, and be repeated.
 
-    One object must hold exactly the fields of the subtype. Other objects beside it are left out, for example an action
-    that the answer quotes, or a second copy that was cut off. Several different fitting objects are no answer, because
-    nothing says which one is meant.
+    One object must hold exactly the fields of the subtype. Other objects are ignored, for example an action that the
+    answer quotes, or a second copy that was cut off. Several different objects with these fields make the answer
+    unusable, because it does not say which one is meant.
     """
     objects, broken = objects_in(text)
     fitting, problems = dict[str, str](), list[str]()

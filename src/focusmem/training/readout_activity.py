@@ -1,7 +1,8 @@
 """Whether the readout does anything: how far it moves the queries, and whether actions depend on the state it reads.
 
-A dynamic readout starts at the fixed one, and the loss also falls if it stays there. So the action's likelihood is
-compared with blocks that were read for the state of a neighbouring decision.
+A dynamic readout starts as a fixed readout, and the loss also falls if it stays fixed. Therefore the action's
+likelihood is measured twice: with blocks read for the decision's own state, and with blocks read for the state of a
+neighbouring decision.
 
 Shapes: B decisions, N uses of items, K memory tokens, D policy width, H compressor width.
 """
@@ -19,7 +20,7 @@ from focusmem.training.pathway import EmbeddedShare, EncodedShare, reply_nats
 from focusmem.training.prepared import Prepared
 
 INERT_NATS: Final = 0.01
-"""A readout is inert if the states of neighbouring decisions make actions less than this much less likely."""
+"""A readout is inert if states of neighbouring decisions increase the nats of an action by less than this."""
 NUM_SUMS: Final = 8
 
 
@@ -32,7 +33,7 @@ class ReadoutActivity:
     own_nats: float
     """Mean nats of an action, over decisions with at least one block in front."""
     shuffled_nats: float | None
-    """The same with blocks read for the state of a neighbouring decision; None if there was no other decision."""
+    """Like `own_nats`, with blocks read for a neighbouring decision's state; None if there was no other decision."""
     num_decisions: int
 
     @classmethod
@@ -60,10 +61,10 @@ class ReadoutActivity:
 def activity_of_share(
     policy: MemoryPolicy, share: Prepared, rows: EmbeddedShare, *, is_gated: bool, max_tokens: int
 ) -> Tensor:
-    """The sums (8,) of a share during training, with the weights as they are, but as when acting: the gate compares
-    with its threshold, dropout is off, and misleading items are left out.
+    """The sums (8,) of a share during training, with the current weights. As when acting, the gate compares logits with
+    its threshold, dropout is off, and there are no misleading items.
 
-    This encodes all items once and reads all decisions twice more, without gradients.
+    This encodes all items once more and reads all decisions twice more, without gradients.
     """
     if not rows.decisions or not share.item_of_use:
         return _no_sums(policy)
@@ -94,8 +95,8 @@ def activity_sums(
     *,
     max_tokens: int,
 ) -> Tensor:
-    """Sums (8,) that may be added over shares. `memory` was read with the readout, and `own_nats` are those of each
-    decision with it. The same blocks are kept with other states, so that only the readout differs.
+    """Sums (8,) that may be added over shares. `memory` was read with the readout; `own_nats` are the nats of each
+    decision's action with this memory. With other states the same blocks are kept, so that only the readout differs.
     """
     if memory is None:
         return _no_sums(policy)
@@ -117,8 +118,8 @@ def activity_sums(
 
 
 def neighbours(share: Prepared, num_decisions: int) -> list[int]:
-    """For each decision, the next one in its share that uses one of its items, in a circle: its own items, but another
-    moment. A decision that shares no item takes the next decision of the share.
+    """For each decision, the next decision of its share, in a circle, that uses one of the same items. A decision
+    without common items takes the next decision of the share.
     """
     items_of: list[set[int]] = [set() for _ in range(num_decisions)]
     for item, place in zip(share.item_of_use, share.places, strict=True):

@@ -16,8 +16,8 @@ CONTENT_LOSSES = ("semantic", "functional")
 LOSS_NAMES = ("action", *CONTENT_LOSSES, "gate", "order")
 
 Reduction = Literal["sum", "mean"]
-"""`sum` is the paper's: a plain sum over the whole batch, beside an action loss per token, so its effect grows with the
-batch. `mean` divides it by its tokens or blocks."""
+"""`sum` is the paper's reduction: a plain sum over the whole batch. The action loss is a mean per token, so the effect
+of the sum grows with the batch. `mean` divides the sum by its tokens or blocks."""
 
 GATE_STAGE = "gate"
 """The name of the stage that may follow stage B. Stage B may begin with the memory that it leaves."""
@@ -51,7 +51,7 @@ class Stage(Protocol):
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether blocks are read for the current state; then the readout's activity is reported."""
+        """Whether blocks are read for the current state. If so, the readout's activity is reported."""
         ...
 
     @property
@@ -72,13 +72,13 @@ class Stage(Protocol):
         ...
 
     def fresh_norms(self, policy: MemoryPolicy) -> list[LayerNorm]:
-        """Norms of parts that have learnt nothing yet; the first batch that has items calibrates them."""
+        """Norms of parts that are still untrained. The first batch that has items calibrates them."""
         ...
 
     def norm_inputs(
         self, policy: MemoryPolicy, share: Prepared, rows: EmbeddedShare, *, max_tokens: int
     ) -> list[Tensor]:
-        """The inputs of each of these norms, for a share of that batch; empty inputs if it has no items."""
+        """The inputs of each fresh norm, for a share of a batch; empty inputs if the share has no items."""
         ...
 
     def losses(
@@ -93,5 +93,5 @@ class Stage(Protocol):
 
 
 def divisors_of(stage: Stage, counts: Mapping[str, float]) -> dict[str, float]:
-    """What divides each loss's sum over the whole batch, all passes and processes; `counts` is over the same."""
+    """The divisor of each loss's sum. Sums and `counts` are over the whole batch, in all passes and processes."""
     return {name: 1.0 if name in stage.summed else max(1.0, num) for name, num in counts.items()}

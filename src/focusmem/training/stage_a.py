@@ -52,7 +52,7 @@ class StageAConfig:
     semantic_weight: NonNegativeFloat = 0.5
     functional_weight: NonNegativeFloat = 0.5
     reduction: Reduction = "sum"
-    """Of both content losses over a batch; the action loss is always a mean over tokens."""
+    """How both content losses are reduced over a batch; the action loss is always a mean over tokens."""
 
 
 @dataclass(frozen=True)

@@ -47,13 +47,14 @@ Keeping = Literal["straight-through", "measured"]
 
 @checked_dataclass(frozen=True, kw_only=True)
 class StageBConfig:
-    """The paper's weights. The switches make its variants: readout without a gate, a gate on fixed blocks, and fixed
-    blocks alone, which learn from actions a second time so that every variant is trained for two stages."""
+    """The paper's weights. The switches make the paper's variants: a readout without a gate, a gate on fixed blocks,
+    and fixed blocks alone. Fixed blocks alone also learn from actions here, so that every variant is trained in two
+    stages."""
 
     gate_weight: NonNegativeFloat = 0.05
-    """Lambda_m."""
+    """Lambda_m, the weight of the gate's loss."""
     reduction: Reduction = "sum"
-    """Of the gate's loss over the misleading blocks of a batch; the action loss is always a mean over tokens."""
+    """How the gate's loss is reduced over the misleading blocks of a batch; the action loss is always a mean."""
     is_dynamic: bool = True
     """Whether blocks are read for the current state."""
     is_gated: bool = True

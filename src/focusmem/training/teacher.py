@@ -31,7 +31,7 @@ class TeacherConfig:
     prompts: Path | None = None
     """A folder with other wordings of the questions."""
     max_new_tokens: PositiveInt = 384
-    """Longer descriptions are cut. A target that is cut before its object is whole is discarded."""
+    """Longer answers are cut. A cut description is kept; a functional answer without a complete object is discarded."""
     max_batch_tokens: PositiveInt = 65_536
     """Questions are read together, each behind its item, up to this many tokens, padding included; they are collected
     until there are as many."""
@@ -45,9 +45,9 @@ class TeacherCounts:
     num_targets: int = 0
     """Functional answers of all these items that can be learnt from."""
     discarded: Counter[str] = field(default_factory=Counter)
-    """The others, by subtype."""
+    """Discarded answers, by subtype."""
     reasons: Counter[str] = field(default_factory=Counter)
-    """The same, by reason."""
+    """Discarded answers, by reason."""
 
 
 def lesson_store(folder: Path, backbone: Backbone, config: TeacherConfig | None = None) -> LessonStore:

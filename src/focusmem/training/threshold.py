@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 _LEAST: Final = float(np.finfo(np.float32).min)
 
 PAPER_THRESHOLDS: Final = (0.1, 0.2, 0.3, 0.4, 0.5)
-"""Those that the paper chose among (Appendix F)."""
+"""The thresholds, as trusts, among which the paper chose (Appendix F)."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,9 @@ def action_sweeps(policy: MemoryPolicy, batches: Iterable[Offered]) -> list[Swee
 def choose_by_actions(sweeps: Sequence[Sweep]) -> ActionChoice:
     """The threshold that makes the actions likeliest.
 
-    Candidates lie in the middle between neighbouring logits. Of equally good ones, that with the widest gap around it
-    is taken, then the lowest. Infinite logits always or never pass.
+    Candidates lie in the middle between neighbouring logits. Of equally good candidates, the one with the widest gap
+    around it is taken; of equally wide gaps, the lowest. A block with logit infinity always passes, with minus
+    infinity never.
     """
     events = sorted(change for one in sweeps for change in _changes(one))
     if not events:
@@ -126,13 +127,13 @@ def choose_by_actions(sweeps: Sequence[Sweep]) -> ActionChoice:
 
 
 def _width(low: float, high: float) -> float:
-    """Beyond the outermost logits, a gap counts as one logit on each side of its threshold."""
+    """The width of a gap. A gap beyond the outermost logits counts as one unit on each side of its threshold."""
     return high - low if low > _LEAST and high < math.inf else 2.0
 
 
 def _between(low: float, high: float) -> float:
-    """The float32 closest to the middle of a gap for which `high` passes and `low` does not. The ends are float32; a
-    gap below all logits begins at the least float32, and one above them ends at infinity.
+    """The float32 closest to the middle of a gap for which `high` passes and `low` does not. Both ends are float32. The
+    gap below all logits begins at the least float32; the gap above all logits ends at infinity.
     """
     if low <= _LEAST:
         middle = 0.0 if high == math.inf else high - 1
@@ -184,7 +185,7 @@ def _counts_below(
 
 
 def write_threshold(memory: Path, choice: ActionChoice, candidates: Sequence[float] | None = None) -> Checkpoint:
-    """Makes it the threshold of a stored memory, with the figures it was chosen by, and from which candidates."""
+    """Stores the chosen threshold in a memory, with the figures of the choice and its candidates."""
     told = asdict(choice) | {"candidates": None if candidates is None else list(candidates)}
     return Checkpoint.open(memory).with_threshold(choice.threshold_logit, notes={"threshold": told})
 

@@ -39,8 +39,8 @@ FREE_FIELDS = frozenset({"num_workers", "save_every_steps", "log_every_steps", "
 
 
 class TrainingRun:
-    """Its state is the weights, the optimizer, `step`, and whether norms still wait for their calibration; that is what
-    a save holds.
+    """The state of a run is the weights, the optimizer, `step`, and whether norms still wait for their calibration. A
+    save holds exactly this state.
     """
 
     def __init__(
@@ -143,8 +143,8 @@ class TrainingRun:
         return StepReport(self.step, losses, gradient_norm, rate, Passage(*kept), num_tokens, waited_s, readout)
 
     def _calibrate(self, shares: Sequence[Prepared]) -> None:
-        """Calibrates the norms of parts that begin to learn, alike in all processes, with the first batch that has
-        items in any of them. Until then these parts get no gradient.
+        """Calibrates the norms of parts that begin to learn, equally in all processes, with the first batch that has
+        items in any process. Until then these parts get no gradient.
         """
         norms, sums = self.stage.fresh_norms(self.policy), []
         for number, share in enumerate(shares):
@@ -156,12 +156,12 @@ class TrainingRun:
 
     @property
     def _is_reported(self) -> bool:
-        """Whether a line is due after the step that is being made."""
+        """Whether a line of metrics is due after the current step."""
         step = self.step + 1
         return step % self.config.log_every_steps == 0 or step == self.num_steps
 
     def _readout(self, shares: Sequence[Prepared]) -> ReadoutActivity | None:
-        """What the readout does in this batch, with the weights before the step; measured where a line is due."""
+        """The readout's activity in this batch, with the weights before the step; measured only if a line is due."""
         if not self.stage.is_dynamic or not self._is_reported:
             return None
         sums = torch.stack([self.objective.readout_sums(share) for share in shares]).sum(dim=0)

@@ -39,7 +39,7 @@ class Variant:
     name: str
     stage_a: StageAConfig = field(default_factory=StageAConfig)
     stage_b: StageBConfig | None = None
-    """None: training ends with stage A, and its fixed blocks are what acts."""
+    """None: training ends with stage A, and the fixed blocks of stage A act."""
     memory: MemoryConfig = field(default_factory=MemoryConfig)
     acts_fixed: bool = False
     """Readout and gate are switched off when the memory acts, although stage B trains them. This is for probing what
@@ -99,12 +99,12 @@ class MemoryTraining:
 
 
 def variants(content: StageAConfig, full: StageBConfig, memory: MemoryConfig) -> dict[str, Variant]:
-    """The variants that the paper compares, by name. `content` is the stage A of those that learn content, `full` the
-    stage B of the full memory.
+    """The variants that the paper compares, by name. `content` configures stage A of all variants that learn content,
+    `full` configures stage B of the full memory.
 
-    Every variant has two stages. Those with fixed blocks have a stage B in which only encoder and compressor learn.
-    `probe-action-only` to `probe-content` are the four checkpoints of the paper's Table 3, "after Stage B": they take
-    the stage B of the full memory, and their fixed blocks act. `action-only` is the matched baseline of the main table.
+    Every variant has two stages. In stage B of variants with fixed blocks, only encoder and compressor learn.
+    `probe-action-only` to `probe-content` are the four checkpoints of the paper's Table 3, "after Stage B": their stage
+    B is that of the full memory, and their fixed blocks act. `action-only` is the matched baseline of the main table.
     """
     actions = StageAConfig(content_weight=0.0)
     alone, readout = StageBConfig(is_dynamic=False, is_gated=False), StageBConfig(is_gated=False)
@@ -166,7 +166,7 @@ def train_stages(
 
 
 def signed(memory: Path, variant: Variant, backbone: Backbone, notes: Mapping[str, Any] | None = None) -> Path:
-    """The memory, with the variant's name on its card, with the parts that act, and with more notes."""
+    """The memory, with the variant's name, the parts that act, and these notes on its card."""
     if join_team(backbone.device).is_first:
         own = {VARIANT_NOTE: variant.name, ACTING_NOTE: asdict(variant.acting)}
         Checkpoint.open(memory).with_notes({**own, **(notes or {})})

@@ -7,7 +7,7 @@ from typing import Self
 
 ADDRESS = "127.0.0.2"
 NAME = "outside.test"
-"""A name that leads to it where names are not cut off."""
+"""A name that resolves to this host if names are not cut off."""
 
 
 class Outside:
@@ -57,7 +57,7 @@ class Outside:
 
 
 def _sockets() -> tuple[socket.socket, socket.socket]:
-    """Of TCP and of UDP, at one free port."""
+    """A TCP socket and a UDP socket at the same free port."""
     while True:
         tcp, udp = socket.socket(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         tcp.bind((ADDRESS, 0))

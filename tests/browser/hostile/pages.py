@@ -1,4 +1,4 @@
-"""Hostile pages: each channel by which a page might reach another host, and pages that want to hold an episode up.
+"""Hostile pages: each channel by which a page might reach another host, and pages that try to block an episode.
 
 `HOST` stands for the host and port outside, `OWN` for the page's own site. Each channel names itself in what it sends.
 """
@@ -145,4 +145,4 @@ HOLDING = {
     "Promise.prototype, Object.prototype]) for (const k of Object.getOwnPropertyNames(o)) "
     "try { o[k] = () => { while (true) {} } } catch {}</script>",
 }
-"""Pages that want to hold an episode up, or to end it with an untrue message."""
+"""Pages that try to block an episode, or to end it with a wrong message."""

@@ -1,4 +1,4 @@
-"""No page holds an episode up: every call returns or ends the episode, and the next episode is not affected."""
+"""No page blocks an episode: every call returns or ends the episode, and the next episode is not affected."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""No page reaches another host, by any channel. Without protection the same pages do, so each channel is a real one."""
+"""No page reaches another host by any channel. Without protection the same pages do, so each channel is tested."""
 
 import asyncio
 from contextlib import contextmanager
@@ -18,11 +18,11 @@ pytestmark = [pytest.mark.browser, pytest.mark.hostile]
 PATIENT = BrowserLimits(width=640, height=480, load_s=20, settle_s=0.5, wait_s=0, action_s=300, step_s=600)
 LONG_S = 300
 NOT_SHOWN = {"preconnect", "prerender"}
-"""Channels that reach it without a name, or only if the sites are related."""
+"""Channels that need no host name, or that work only between related sites."""
 
 
 class GreedySite(Site):
-    """Its pages are full of the address outside."""
+    """Its pages contain the address of the other host in many places."""
 
     def __init__(self, outside: str) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ def hosts(where):
 
 @pytest.fixture
 def unprotected(monkeypatch):
-    """Chromium without our flags and without the handler of requests; the name outside is known to it."""
+    """Chromium without our flags and without the handler of requests; it can resolve the name of the other host."""
     flags = tuple(flag for flag in chromium_process._FLAGS if "webrtc" not in flag)
     monkeypatch.setattr(chromium_process, "_FLAGS", flags)
     monkeypatch.setattr(chromium_process, "host_rules", lambda allowed: f"MAP {NAME} {ADDRESS}, MAP *.test ~NOTFOUND")

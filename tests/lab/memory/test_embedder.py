@@ -100,7 +100,7 @@ def test_the_update_added_to_the_weights_equals_the_update_beside_them(world, tr
 
 
 def test_the_embedder_sees_with_the_policys_eyes(world, trained):
-    """Whatever the policy has seen its embedder does not look at again."""
+    """The embedder does not look again at screenshots that the policy has seen."""
     policy = Backbone.toy()
     embedder = load_embedder(policy, trained)
     task = next(iter_tasks(world, "v", "memory", 0))

@@ -113,7 +113,7 @@ class LatentFront:
         return [(item, self.serialise(item, own)) for item, own in zip(items, screenshots, strict=True)]
 
     def forget(self, episode_id: str) -> None:
-        """Frees the chunk that grew with the episode. Other evidence stays, because another episode may need it."""
+        """Frees the episode's growing chunk. Other evidence stays, because another episode may need it."""
         self.cache.forget_episode(episode_id)
 
     def _chunk(self, decision: Decision, item: EvidenceItem) -> Chunk | None:

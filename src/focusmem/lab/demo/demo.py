@@ -71,7 +71,7 @@ def play(
     choice: BrowserChoice,
     watcher_of: Callable[[str], Watcher],
 ) -> Shown:
-    """Makes both runs at the same time, and writes the page. `preparations` says what was done for them before."""
+    """Makes both runs at the same time, and writes the page. `preparations` holds their preparation, by name."""
     turn = threading.Lock()
     for run in runs.values():
         run.mind = _InTurn(run.mind, turn)

@@ -54,8 +54,8 @@ def measure_benefit(
 ) -> dict[str, Any]:
     """The negative log-likelihood of each expert action, with the memory and without it, on a split's sites.
 
-    Decisions that an item in front can help with are counted apart from the others; see `useful_decisions`. A memory
-    with a readout is also measured with the states of neighbouring decisions; see `training/readout_activity.py`.
+    Decisions that an item before the prompt can help with are counted separately; see `useful_decisions`. A memory with
+    a readout is also measured with the states of neighbouring decisions; see `training/readout_activity.py`.
     """
     memory, chosen, config = load_memory(policy, checkpoint, name), variant(name), config or BenefitConfig()
     world = World(config.world_seed)
@@ -107,7 +107,7 @@ def _remembered(
 
 
 def _readout(activity: ReadoutActivity | None) -> dict[str, Any]:
-    """Nothing for a memory without a readout, whose blocks are the same for every state."""
+    """The readout's figures; empty for a memory without a readout, whose blocks are the same for every state."""
     return {} if activity is None else {"readout": asdict(activity) | {"is_inert": activity.is_inert}}
 
 

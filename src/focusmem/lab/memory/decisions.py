@@ -186,7 +186,7 @@ class LabDecisions:
         """Items, the episode each is about, and whether it was put in to mislead."""
         found = [(place, score) for place, score in self.recall(rollout, at)][:NUM_EPISODIC]
         negative = self._negative(rollout, at, {place for place, _ in found})
-        if negative is not None:  # behind the last, so that no hit is lost: Algorithm 2 takes the union
+        if negative is not None:  # after the last hit, so that no hit is lost: Algorithm 2 takes the union
             found = [*found, (negative, 0.0)]
         trajectories = [(self.bank.trajectory(place), score) for place, score in found]
         for place, _ in found:
@@ -205,7 +205,7 @@ class LabDecisions:
         return [*flagged, *((item, rollout, False) for item in working)]
 
     def _negative(self, rollout: Rollout, at: int, found: Collection[int]) -> int | None:
-        """A trajectory of another site of the same family, which looks alike and is wrong, and was not found anyway.
+        """A misleading trajectory that is not among the hits: of another site of the same family, which looks alike.
         All decisions of an episode share it."""
         task = rollout.task
         draw = random.Random(derive_seed(self.config.seed, "misled", task.name, at)).random()

@@ -46,8 +46,8 @@ from focusmem.seeds import derive_seed
 from focusmem.settings import checked_dataclass, to_plain
 
 READING = EmbedderConfig(form=LABORATORY.name, max_length=8_192)
-"""How laboratory records are read: the actions tell what a trajectory shows, the pictures which site it is on. The
-embedder that ships was trained on this form. The next one that is trained takes the paper's, as real embedders do.
+"""The form in which the laboratory's embedder reads records, in training and when acting. Changing it to the paper's
+form requires training the embedder that ships again.
 """
 
 _MAX_TOKENS = 65_536
@@ -239,7 +239,7 @@ def load_embedder(policy: Backbone, folder: Path) -> QwenEmbedder:
         raise CheckpointError(
             f"{folder / _WEIGHTS} is damaged: its checksum is not the one on the card. Copy it again, or train another."
         )
-    # The update is one of text blocks alone, so whatever the policy has seen its embedder has seen as well.
+    # The update changes only text blocks, so policy and embedder share the vision tower and its picture features.
     tower = policy.model.model.visual
     merged = copy.deepcopy(policy, {id(tower): tower, id(policy.pictures): policy.pictures})
     try:

@@ -91,9 +91,9 @@ def teach_gate(
     seed: int = 2,
     notes: Mapping[str, Any] | None = None,
 ) -> Path | None:
-    """Teaches the gate of a memory that stage B left which trajectories are of a decision's own site; returns the
-    memory when it is finished, with `notes` on its card. The episode's history counts as right, or the gate would
-    forget to let it in.
+    """Trains the gate of a memory from stage B to accept trajectories of a decision's own site. Returns the finished
+    memory, with `notes` on its card. The episode's history counts as right; otherwise the gate would learn to reject
+    it.
     """
     if not variant.is_gated:
         raise ConfigError(f"A memory '{variant.name}' has no gate that could be taught.")

@@ -27,7 +27,7 @@ from focusmem.training.variants import PAPER_VARIANTS, MemoryTraining, paper_tra
 LAB_QUESTIONS: Final = PROMPTS / "questions"
 """The wording of what the teacher is asked."""
 GATE_ALONE: Final = "the gate is taught alone after stage B, with labels"
-"""How a card names this departure from the paper."""
+"""The sentence on a card for this departure from the paper."""
 
 
 @checked_dataclass(frozen=True, kw_only=True)
@@ -96,14 +96,14 @@ def card_notes(training: LabTraining) -> dict[str, Any]:
     """What a memory's card says about its training: the recipe, and all departures from the paper."""
     start = None if training.start is None else Checkpoint.open(training.start)
     name = training.variant.name
-    # The laboratory's variants that the paper does not have are changes of the full memory.
+    # Variants that only the laboratory has are compared with the paper's full memory.
     like = paper_training(name if name in PAPER_VARIANTS else "full")
     origin = Origin("lab", to_plain(like), list(_named_departures(training)))
     return origin.departures(to_plain(training), start).notes()
 
 
 def _named_departures(training: LabTraining) -> Iterator[str]:
-    """What differs from the paper and is no setting of it."""
+    """Departures that are not settings of the paper, as sentences."""
     stream, variant = training.stream, training.variant
     yield "trajectories are found by their site, not by the embedder at every step"
     if training.learns_content:

@@ -44,28 +44,27 @@ LAB_MEMORY = with_lab_sizes(
         gate=GateConfig(sees_evidence=True, evidence_source="embeddings", shares_projection=True),
     )
 )
-"""Without dropout, which packed rows do not have. The gate also sees a mean over the evidence, because a block does not
-keep which site it is from; everything else is as in the paper."""
+"""Without dropout, because packed rows do not support it. The gate also sees a mean over the evidence, because a block
+may lose which site it is from. Everything else is as in the paper."""
 
 _CONTENT = StageAConfig(content_weight=0.005, reduction="mean")
 """Content losses are means, so that their effect does not grow with the batch. Their weight is a fiftieth of the
-paper's. An action here is a line of JSON of which one token in twenty is in doubt: a memory that has learnt its actions
-has a loss of 0.01 per token, a description one of 2. With a weight of 0.02, content pulls as hard as actions do and
-costs 13 points of success; with this one it costs none (docs/experiments.md)."""
+paper's. An action here is a line of JSON in which one token in twenty is uncertain. A memory that has learnt its
+actions has an action loss of 0.01 per token; a description has a loss of 2. With a weight of 0.02, content has as much
+influence as actions and costs 13 points of success; with the weight used here it costs none (docs/experiments.md)."""
 _FULL = StageBConfig(gate_weight=0.001, reduction="mean", keeping="measured", num_foreign=12, order_weight=0.02)
 """The gate's loss is a mean, and its weight a fiftieth of the paper's. An action here has some 24 tokens of which few
-are in doubt, so a trajectory is worth little per token; under a few times this weight, a gate that cannot tell
-trajectories apart yet lets none of them pass (docs/experiments.md). What keeping a block is worth is measured, because
-the gradient does not say: once a block has settled the action, a little more or less of it changes nothing. The gate is
-also taught in pairs, because actions give it no reason to prefer a right trajectory to a misleading one that does no
-harm."""
+are uncertain, so a trajectory is worth little per token. With a few times this weight, a gate that cannot yet
+distinguish trajectories rejects all of them (docs/experiments.md). The value of keeping a block is measured, because
+the gradient does not show it: once a block determines the action, a little more or less of it changes nothing. The gate
+also learns from pairs, because actions give it no reason to prefer a right trajectory to a harmless misleading one."""
 
 
 def _variants() -> Iterator[Variant]:
     compared = variants(_CONTENT, _FULL, LAB_MEMORY)
     yield from compared.values()
     full = compared["full"]
-    # Gradients of the gate's labels reach the blocks.
+    # In this variant, gradients of the gate's labels reach the blocks.
     yield replace(full, name="full-told", stage_b=replace(_FULL, labels_reach_blocks=True))
     for layer in (2, 4):  # of 8: the state is hidden states after this block, whose projection the gate cannot share
         gate = replace(LAB_MEMORY.gate, shares_projection=False)
@@ -117,20 +116,20 @@ def load_memory(policy: Backbone, checkpoint: Path, name: str) -> MemoryPolicy:
     stage, trained_as = stored.notes.get("stage"), stored.notes.get(VARIANT_NOTE)
     if trained_as not in (None, name):
         raise CheckpointError(f"{checkpoint} was trained as the memory '{trained_as}', not as '{name}'.")
-    # A memory that ended with stage A is signed where that was wanted; one on its way to stage B is not.
+    # A memory from stage A has the variant's name on its card only if its training was meant to end there.
     allowed = {chosen.last_stage} | ({GateStage.name} if chosen.is_gated else set())
     allowed |= {StageA.name} if trained_as == name and not (chosen.is_dynamic or chosen.is_gated) else set()
     if stage not in allowed:
         raise CheckpointError(
-            f"A memory '{name}' is what {chosen.last_stage} leaves, but {checkpoint} was left by "
-            f"'{stage or 'something else'}'. Give the folder that `focusmem lab train {name}` named at its end."
+            f"A memory '{name}' is left by '{chosen.last_stage}', but {checkpoint} was left by "
+            f"'{stage or 'something else'}'. Give the folder that `focusmem lab train {name}` printed at its end."
         )
     return stored.build(policy)
 
 
 def check_start(start: Path, chosen: Variant) -> None:
-    """Refuses a memory that the variant cannot begin with. It can begin with its own, with what the same stage A left
-    of another, and, if it has only stage A, with `action-only`.
+    """Refuses a memory that the variant cannot begin with. A variant can begin with a memory of its own name, and with
+    a stage A memory of a variant with equal stage A. A variant without stage B can also begin with `action-only`.
     """
     name, notes = chosen.name, Checkpoint.open(start).notes
     trained_as, shared = notes.get(VARIANT_NOTE, name), set[str]()
@@ -140,6 +139,6 @@ def check_start(start: Path, chosen: Variant) -> None:
         shared = {other for other, own in VARIANTS.items() if own.stage_a == variant(name).stage_a}
     if trained_as not in {name, *shared}:
         raise CheckpointError(
-            f"{start} was trained as the memory '{trained_as}', so '{name}' cannot begin with it. Give a memory that "
-            f"the stage A of '{name}' left; to train stage A further, add --set variant.stage_b=null."
+            f"{start} was trained as the memory '{trained_as}', so '{name}' cannot begin with it. Give a memory from "
+            f"stage A of '{name}'; to train stage A further, add --set variant.stage_b=null."
         )

@@ -25,8 +25,8 @@ LAB_LIMITS: Final = BrowserLimits(
     action_s=300.0,
     step_s=600.0,
 )
-"""Limits with which a browser shows these pages as the raster view draws them. These pages never change by themselves,
-so nothing is waited for. They always load, so one that is slow says that the machine is busy.
+"""Limits with which a browser shows these pages as the raster view draws them. The pages never change by themselves, so
+the browser does not wait after an action. The pages always load, so a slow page only means that the machine is busy.
 """
 
 ADDRESS: Final = "127.0.0.1"

@@ -29,7 +29,7 @@ function wonWords(figures) {
 function conditionWords(figures) {
   const { parallel, cache } = figures;
   if (!Array.isArray(parallel) || !parallel.length) return null;
-  const encoded = cache && typeof cache.num_encoded === "number" ? `, ${plural(cache.num_encoded, "item")} encoded on the way` : "";
+  const encoded = cache && typeof cache.num_encoded === "number" ? `, ${plural(cache.num_encoded, "item")} encoded while acting` : "";
   return `${parallel.join(" or ")} at once${encoded}`;
 }
 

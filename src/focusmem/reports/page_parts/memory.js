@@ -12,7 +12,7 @@ function memoryPanel(step, episode) {
 
 function nothingWords(step) {
   const tokens = step.num_memory_tokens;
-  return tokens ? `The source of the ${plural(tokens, "memory token")} was not recorded.` : "Memory offered nothing.";
+  return tokens ? `The items of the ${plural(tokens, "memory token")} were not recorded.` : "Memory offered nothing.";
 }
 
 function removedLine(removed) {
