@@ -9,7 +9,8 @@ READY  := $(VENV)/.ready
 # Two processes with a thread each: faster on two cores than one process with two. Files stay whole, for their fixtures.
 SIDE_BY_SIDE := -n 2 --dist loadfile
 # `make test BROWSER=chromium` drives that browser: chromium-headless-shell, chromium, google-chrome, or a full path.
-ifdef BROWSER
+# Only from the command line: many desktops have a variable of this name in their environment.
+ifeq ($(origin BROWSER),command line)
 export FOCUSMEM_BROWSER := $(BROWSER)
 endif
 

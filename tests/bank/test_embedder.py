@@ -125,14 +125,14 @@ def test_a_key_is_the_whole_trajectory(embedder):
     assert embedder.left_out_of_trajectory(item).is_nothing
 
 
-def test_a_step_without_an_action_is_read_by_its_error(embedder):
+def test_a_step_without_an_action_is_read_by_the_reply(embedder):
     item = make_stored(0)
     step = Step(screenshot=item.trajectory.steps[1].screenshot, reply="Hm.", error="The reply has no action.")
     steps = (item.trajectory.steps[0], step)
     item = StoredTrajectory(item.trajectory.model_copy(update={"steps": steps}), item.screenshots)
-    assert embedder.key_prompt(item)[1].parts[-1].splitlines()[2] == "The reply has no action."
+    assert embedder.key_prompt(item)[1].parts[-1].splitlines()[2] == "Hm."
     moment = Moment.of(item.trajectory, steps, item.screenshots, make_screenshot(9))
-    assert embedder.query_prompt(moment)[1].parts[-1].splitlines()[2] == "The reply has no action."
+    assert embedder.query_prompt(moment)[1].parts[-1].splitlines()[2] == "Hm."
 
 
 @pytest.mark.parametrize("change", ["action", "screenshot", "order"])

@@ -1,9 +1,14 @@
+import os
 import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
 from focusmem.browser.executable import SYSTEM_BROWSERS, browser_version, find_browser
 from focusmem.errors import UserError
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -60,3 +65,14 @@ def test_without_any_playwright_has_its_own(install):
     install()
     assert shutil.which("chromium") is None
     assert (find_browser(), browser_version()) == (None, "the Chromium of Playwright")
+
+
+@pytest.mark.parametrize(
+    ("words", "surroundings", "expected"), [(["BROWSER=chromium"], {}, True), ([], {"BROWSER": "firefox"}, False)]
+)
+def test_make_takes_the_browser_from_its_command_line_alone(words, surroundings, expected):
+    """Desktops have a BROWSER in their environment that means another program."""
+    around = {name: value for name, value in os.environ.items() if name not in ("FOCUSMEM_BROWSER", "MAKEFLAGS")}
+    command = ["make", "--print-data-base", "--dry-run", "help", *words]
+    database = subprocess.run(command, cwd=ROOT, env=around | surroundings, capture_output=True, text=True, check=True)
+    assert ("FOCUSMEM_BROWSER" in database.stdout) is expected

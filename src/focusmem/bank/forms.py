@@ -46,7 +46,7 @@ FORMS: Final[Mapping[FormName, Form]] = {form.name: form for form in (COMPLETE, 
 class Event:
     screenshot: Screenshot
     action: str
-    """The action in the words of prompts; for a step without an action, its error."""
+    """The action in the words of prompts; for a step without an action, the policy's reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class Moment:
 
 
 def action_words(step: Step) -> str:
-    return step.error or "" if step.action is None else action_to_json(step.action)
+    return step.reply or "" if step.action is None else action_to_json(step.action)
 
 
 def named_identity(form: FormName, rest: str) -> str:

@@ -53,7 +53,7 @@ CacheFolder = Annotated[
     Path | None,
     typer.Option(
         help="A folder that keeps encoded items, as `focusmem bank encode` does. The bank is encoded before the first "
-        "episode; without this folder, only as many items as fit in memory.",
+        "episode (--set memory.encodes_bank=false leaves this out); without a folder, only what fits in memory.",
         rich_help_panel=_PARTS,
     ),
 ]
@@ -130,7 +130,7 @@ def run(
     A file holds one task in each line: {"task_id": "mug", "instruction": "How much is the blue mug?", "start_url":
     "https://shop.example/", "site": "shop.example", "answer": "12 euros"}. Without an answer an episode is not judged.
 
-    On a laptop: focusmem run lab --memory full --tasks 5
+    On a laptop: focusmem run lab --memory full --tasks 5 --cache my-cache
     """
     from focusmem.recipes.run_settings import recipe as named
     from focusmem.recipes.run_settings import recipe_for
