@@ -52,7 +52,7 @@ from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.settings import resolved
 from focusmem.training.config import LoopConfig
-from focusmem.training.departures import Departures
+from focusmem.training.departures import ROUNDED, Departures
 from focusmem.training.variants import Variant
 
 _POLL_S = 0.5
@@ -147,7 +147,7 @@ class Lane:
         if job.teaches_gate:
             assert job.start is not None, "what stage B left"
             before = Departures.of(Checkpoint.open(Path(job.start)))
-            told = replace(before, departures=tuple(dict.fromkeys((*before.departures, GATE_ALONE))))
+            told = replace(before, departures=tuple(dict.fromkeys((*before.departures, GATE_ALONE, ROUNDED))))
             return teach_gate(
                 self.policy, job.chosen, self.out / job.name / "gate", replace(loop, max_minutes=left_minutes),
                 start=Path(job.start), bank=self.bank, seed=job.seed, notes=told.notes(),

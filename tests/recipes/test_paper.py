@@ -5,14 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from focusmem.lab.memory.embedder import READS_LESS
 from focusmem.lab.memory.training import card_notes as lab_notes
+from focusmem.lab.policy.policy import load_policy
 from focusmem.lab.shipped import SHIPPED_MEMORIES, Weights
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.gate import logit_of
 from focusmem.recipes.lab_training import lab
 from focusmem.recipes.training import PAPER, card_notes, paper, paper_lab, recipe
-from focusmem.settings import flattened, to_plain
-from focusmem.training.departures import Departures
+from focusmem.settings import flattened, resolved, to_plain
+from focusmem.training.departures import ROUNDED, Departures
 
 GIVEN = {
     # The method (Section 3, Appendix A) and Table 5 (trainable parts).
@@ -98,6 +100,11 @@ ELSEWHERE_IN_BOTH_LOOPS = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def labs_policy():
+    return load_policy(Weights().policy, "cpu")
+
+
 def test_the_papers_configuration_field_by_field():
     of_loops = OF_BOTH_LOOPS | OPEN_IN_BOTH_LOOPS | ELSEWHERE_IN_BOTH_LOOPS
     loops = {f"{loop}.{name}": value for loop in ("loop_a", "loop_b") for name, value in of_loops.items()}
@@ -109,8 +116,9 @@ def test_the_papers_configuration_field_by_field():
     "name", ["full", "action-only", "action-only-shared", "readout", "probe-semantic", "dynamic-4"]
 )
 def test_the_papers_recipes_depart_in_nothing(name):
-    """Also at the size of the laboratory's policy, whose sizes and models are told as scale."""
-    assert card_notes(paper(name))["departures"] == card_notes(paper_lab(name))["departures"] == []
+    """With the laboratory's policy only in what its embedder reads; its sizes and models are told as scale."""
+    assert card_notes(paper(name))["departures"] == []
+    assert card_notes(paper_lab(name))["departures"] == [READS_LESS]
     assert card_notes(paper(name))["scale"] == []
     scale = {line.partition(" ")[0] for line in card_notes(paper_lab(name))["scale"]}
     assert {"policy", "embedder", "variant.memory.lora.rank"} <= scale
@@ -143,8 +151,36 @@ def test_another_setting_of_the_data_is_told():
     assert card_notes(changed)["shows_errors"] is True
 
 
-def test_the_laboratorys_recipe_names_what_it_does_besides():
-    told = "\n".join(lab_notes(lab("full"))["departures"])
+@pytest.mark.parametrize("change", ["loop_a.stores_half=true", "loop_b.stores_half=true"])
+def test_a_memory_that_is_stored_in_half_is_told(change):
+    assert card_notes(resolved(PAPER, assignments=[change]))["departures"] == [ROUNDED]
+
+
+def test_an_embedder_of_the_laboratory_in_a_folder_reads_less_too():
+    changed = replace(PAPER, embedder=str(Weights().embedder))
+    assert card_notes(changed)["departures"] == [READS_LESS]
+
+
+def test_a_card_does_not_say_where_models_and_wording_lie(tmp_path):
+    (tmp_path / "own-policy").mkdir()
+    places = {"policy": str(tmp_path / "own-policy"), "embedder": "/home/alice/models/own-embedder"}
+    notes = card_notes(replace(PAPER, **places, data=replace(PAPER.data, prompts=Path("/home/alice/words"))))
+    assert notes["scale"] == [
+        "data.prompts is own wording (paper: not set)",
+        "embedder is own-embedder (paper: Qwen/Qwen3-VL-Embedding-2B)",
+        "policy is own-policy (paper: qwen3-vl-8b)",
+    ]
+
+
+def test_no_folder_of_a_training_is_on_its_card():
+    place = Path("/home/alice")
+    data = replace(PAPER.data, bank=place, trajectories=(place,), prompts=place)
+    changed = replace(PAPER, policy=f"{place}/p", embedder=f"{place}/e", evaluation=(place,), data=data)
+    assert "home" not in str(card_notes(changed))
+
+
+def test_the_laboratorys_recipe_names_what_it_does_besides(labs_policy):
+    told = "\n".join(lab_notes(lab("full"), labs_policy)["departures"])
     for words in (
         "stage_a.content_weight is 0.005 (paper: 0.25)",
         "stage_a.reduction is mean (paper: sum)",
@@ -156,9 +192,12 @@ def test_the_laboratorys_recipe_names_what_it_does_besides():
         "drills besides its episodes",
         "the gate is taught alone",
         "may take any value",
+        f"when the memory acts, {READS_LESS}",
+        "trajectories of fewer than 8 steps are learnt from too",
+        ROUNDED,
     ):
         assert words in told
-    actions = "\n".join(lab_notes(lab("action-only"))["departures"])
+    actions = "\n".join(lab_notes(lab("action-only"), labs_policy)["departures"])
     assert "found by their site" in actions
     assert "gate" not in actions
     assert "lessons" not in actions
@@ -174,8 +213,21 @@ def test_the_cards_that_ship_tell_their_departures(name):
         "that memory can help with come first",
         "say which actions failed",
         "a course",
+        f"when the memory acts, {READS_LESS}",
+        "trajectories of fewer than 8 steps are learnt from too",
+        ROUNDED,
     ):
         assert words in lines
     assert ("no stage B" in lines) == (name == "action-only")
     assert ("taught alone after stage B" in lines) == (name == "full")
-    assert any("20 million parameters" in line for line in told.scale)
+
+
+@pytest.mark.parametrize("name", SHIPPED_MEMORIES)
+def test_a_new_card_of_the_laboratory_tells_its_models_as_those_that_ship_do(name, labs_policy):
+    shipped = Departures.of(Checkpoint.open(Weights().memory(name))).scale
+    own = [line for line in lab_notes(lab(name), labs_policy)["scale"] if line.startswith("the ")]
+    assert own == [
+        "the policy has 20 million parameters and a width of 384 (paper: Qwen3-VL-8B)",
+        "the embedder is the policy with a small update (paper: Qwen3-VL-Embedding-2B)",
+    ]
+    assert set(own) <= set(shipped)

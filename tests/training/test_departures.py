@@ -2,7 +2,7 @@ import pytest
 
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.settings import resolved, to_plain
-from focusmem.training.departures import Departures, Origin
+from focusmem.training.departures import ROUNDED, Departures, Origin
 from focusmem.training.variants import paper_training
 from training.samples import make_memory_policy
 
@@ -47,6 +47,52 @@ def test_what_changes_nothing_but_speed_or_draws_is_no_departure(change):
 def test_parts_that_a_variant_does_not_have_are_not_told_of():
     changes = ("variant.memory.gate.sees_evidence=true", "variant.memory.readout.hidden_width=3")
     assert departures_of(*changes, name="action-only") == Departures("own", (), ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "lines"),
+    [
+        (["loop_a.stores_half=true"], [ROUNDED]),
+        (["loop_b.stores_half=true"], [ROUNDED]),
+        (["loop_a.stores_half=true", "start=elsewhere"], []),
+    ],
+)
+def test_weights_that_a_trained_stage_rounds_are_told(changes, lines):
+    assert list(departures_of(*changes).departures) == lines
+
+
+@pytest.mark.parametrize("name", ["full", "probe-content", "action-only"])
+def test_weights_that_the_gates_own_training_rounds_are_told(name):
+    """That training comes only after a stage B whose gate acts."""
+    settings = to_plain(paper_training(name))
+    settings["gate"] = settings["loop_b"] | {"stores_half": True}
+    told = Origin("own", to_plain(paper_training(name))).departures(settings)
+    assert told.departures == ((ROUNDED,) if name == "full" else ())
+
+
+@pytest.mark.parametrize(
+    ("policy", "shown"),
+    [
+        ("Qwen/Qwen3-VL-4B", "Qwen/Qwen3-VL-4B"),
+        ("lab", "lab"),
+        ("/home/alice/models/own", "own"),
+        ("../models/own/", "own"),
+        ("here/own", "own"),
+    ],
+)
+def test_of_a_models_folder_only_the_name_is_told(policy, shown, tmp_path, monkeypatch):
+    (tmp_path / "here" / "own").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    paper = to_plain(paper_training("full"))
+    told = Origin("own", paper | {"policy": "qwen3-vl-8b"}).departures(paper | {"policy": policy})
+    assert told.scale == (f"policy is {shown} (paper: qwen3-vl-8b)",)
+
+
+def test_named_sizes_come_before_those_that_are_settings():
+    paper = paper_training("full")
+    smaller = to_plain(resolved(paper, assignments=["variant.memory.lora.rank=8"]))
+    told = Origin("own", to_plain(paper), scale=["a small policy"]).departures(smaller)
+    assert told.scale == ("a small policy", "variant.memory.lora.rank is 8 (paper: 64)")
 
 
 def test_a_stage_that_is_missing_is_one_departure():

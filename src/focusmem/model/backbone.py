@@ -39,7 +39,7 @@ from focusmem.model.picture_memory import PictureMemory
 from focusmem.model.sizes import HUB_IDS, TOY, architecture, toy_architecture
 from focusmem.schemas import Prompt, Screenshot, Turn
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _PREPARATION = {
     "do_resize": True,
     "do_rescale": True,
@@ -125,7 +125,7 @@ class Backbone(nn.Module):
         If the folder has a file SHA256SUMS, as `save` writes it, all files are compared with their digests first.
         """
         place = HUB_IDS.get(str(source), str(source))
-        if not Path(place).is_dir() and not _HUB_ID.fullmatch(place):
+        if not Path(place).is_dir() and not HUB_ID.fullmatch(place):
             raise BackboneError(
                 f"Unknown backbone '{source}': it is not a folder, not a hub id like owner/name, and not one of "
                 f"{', '.join(HUB_IDS)}."

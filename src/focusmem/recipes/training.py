@@ -1,6 +1,6 @@
 """Trains a memory on stored trajectories as in the paper: both stages, then the gate's threshold.
 
-`PAPER` holds the paper's configuration; `paper_lab` is the same at the size of the laboratory's policy.
+`PAPER` holds the paper's configuration; `paper_lab` is the same with the laboratory's policy and embedder.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +15,7 @@ from focusmem.data.decisions import TrajectoryDecisions
 from focusmem.data.finding import FoundForTrajectory
 from focusmem.data.preparation import Prepared
 from focusmem.errors import ConfigError
+from focusmem.lab.memory.embedder import READS_LESS, is_update
 from focusmem.lab.memory.variants import with_lab_sizes
 from focusmem.lab.policy.texts import PROMPTS as LAB_PROMPTS
 from focusmem.lab.shipped import Weights
@@ -32,7 +33,7 @@ from focusmem.training.trajectory_batches import BatchingConfig, TrajectoryBatch
 from focusmem.training.variants import MemoryTraining, paper_training, train_stages
 
 _LAB: Final = "lab"
-"""The policy and the bank that ship."""
+"""The policy, the embedder and the bank that ship."""
 _VALIDATION_BATCH: Final = 8
 _Threshold = Annotated[float, Field(gt=0, lt=1)]
 
@@ -78,7 +79,8 @@ def paper(variant: str) -> TrajectoryTraining:
 
 
 def paper_lab(variant: str) -> TrajectoryTraining:
-    """The paper's settings, literally, for the laboratory's policy: only sizes and models differ."""
+    """The paper's settings, literally, for the laboratory's policy: only sizes and models differ, and what the embedder
+    reads."""
     own = paper(variant)
     memory = with_lab_sizes(own.variant.memory)
     return replace(
@@ -146,5 +148,6 @@ def train_on_trajectories(
 def card_notes(training: TrajectoryTraining) -> dict[str, Any]:
     """What a memory's card says about its training: the recipe, all departures from the paper, and its prompts."""
     start = None if training.start is None else Checkpoint.open(training.start)
-    origin = Origin(training.recipe, to_plain(paper(training.variant.name)))
+    is_labs = training.embedder == _LAB or is_update(Path(training.embedder))
+    origin = Origin(training.recipe, to_plain(paper(training.variant.name)), [READS_LESS] if is_labs else [])
     return origin.departures(to_plain(training), start).notes() | {ERRORS_NOTE: training.data.shows_errors}

@@ -4,16 +4,20 @@ Settings are compared field by field with the paper's settings. The recipe lists
 as how trajectories are found and who writes the lessons. Sizes and names of models are listed separately, as scale.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
+from focusmem.model.backbone import HUB_ID
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.settings import differences, flattened
 
 RECIPE_NOTE: Final = "recipe"
 DEPARTURES_NOTE: Final = "departures"
 SCALE_NOTE: Final = "scale"
+ROUNDED: Final = "weights are rounded to bfloat16 when a stage ends"
+"""The sentence on a card for a training of which a stage stores half."""
 
 _SCALE: Final = frozenset(
     {
@@ -30,7 +34,9 @@ _NOT_COMPARED: Final = frozenset(
         "packs_rows", "stores_half", "num_passes", "max_group_tokens",
     }
 )  # fmt: skip
-"""Settings for places, speed and random numbers, and settings that a card shows elsewhere."""
+"""Settings for places, speed and random numbers, and settings that a card shows elsewhere or in words."""
+_MODELS: Final = frozenset({"policy", "embedder"})
+_WORDING: Final = "data.prompts"
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,8 @@ class Origin:
     """The paper's settings of the same variant, as plain values."""
     named: Sequence[str] = field(default_factory=tuple)
     """Departures that are not settings of the paper, as sentences."""
+    scale: Sequence[str] = field(default_factory=tuple)
+    """Sizes and models that are not settings, as sentences."""
 
     def departures(self, settings: Mapping[str, Any], start: Checkpoint | None = None) -> Departures:
         """The departures of a training with these settings, including those of the memory that it begins with."""
@@ -71,10 +79,15 @@ class Origin:
         changed = differences(
             {name: paper[name] for name in both}, {name: own[name] for name in both}, free=_NOT_COMPARED
         )
-        told = {name: f"{name} is {_shown(now)} (paper: {_shown(before)})" for name, (before, now) in changed.items()}
+        told = {
+            name: f"{name} is {_shown(name, now)} (paper: {_shown(name, before)})"
+            for name, (before, now) in changed.items()
+        }
         lines += [line for name, line in told.items() if name not in _SCALE]
         lines += self.named
-        scale = [line for name, line in told.items() if name in _SCALE]
+        if any(loop["stores_half"] for loop in _loops(settings)):
+            lines.append(ROUNDED)
+        scale = [*self.scale, *(line for name, line in told.items() if name in _SCALE)]
         return Departures(self.recipe, tuple(dict.fromkeys(lines)), tuple(scale))
 
 
@@ -87,5 +100,29 @@ def _unused(stage_b: Mapping[str, Any] | None) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _shown(value: Any) -> str:
-    return "not set" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+def _loops(settings: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """How each stage that is trained steps."""
+    stage_b, gate = settings["variant"]["stage_b"], settings.get("gate")
+    if settings["start"] is None or stage_b is None:
+        yield settings["loop_a"]
+    if stage_b is not None:
+        yield settings["loop_b"]
+        if gate is not None and stage_b["is_gated"] and not settings["variant"]["acts_fixed"]:
+            yield gate
+
+
+def _shown(name: str, value: Any) -> str:
+    """A setting's value. Of folders only the name, because a card is published and where they lie is private."""
+    if value is None:
+        return "not set"
+    if name == _WORDING:
+        return "own wording"
+    if name in _MODELS:
+        return _name_of_model(str(value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _name_of_model(source: str) -> str:
+    """A hub id or a short name as it is; of a folder its own name."""
+    is_hub_id = HUB_ID.fullmatch(source) is not None and not Path(source).is_dir()
+    return source if is_hub_id else Path(source).absolute().name

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
@@ -49,6 +49,11 @@ READING = EmbedderConfig(form=LABORATORY.name, max_length=8_192)
 """The form in which the laboratory's embedder reads records, in training and when acting. Changing it to the paper's
 form requires training the embedder that ships again.
 """
+READS_LESS: Final = (
+    f"the embedder reads the form {LABORATORY.name}: the last two screenshots of a moment and no actions, and two "
+    "screenshots of a trajectory (paper: the whole context and the whole trajectory)"
+)
+"""The sentence on a memory's card for this departure from the paper."""
 
 _MAX_TOKENS = 65_536
 _WEIGHTS, _CARD = "embedder.safetensors", "card.json"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from focusmem.lab.memory.decisions import LabDecisions, LabDecisionsConfig, SiteFirst
+from focusmem.lab.memory.embedder import READS_LESS
 from focusmem.lab.memory.gate import teach_gate
 from focusmem.lab.memory.pictures import lab_look
 from focusmem.lab.memory.split_bank import SplitBank
@@ -80,7 +81,7 @@ def train_memory(
     # Another seed, so that the second stage sees new episodes; what a course teaches was learnt in the first.
     later = replace(decisions, negative_share=misled, seed=derive_seed(decisions.seed, "stage B"))
     data_b = LabStream(source(later, None), replace(stream, course=()))
-    notes = card_notes(training)
+    notes = card_notes(training, policy)
     memory = train_stages(
         training, policy, data_a, data_b, folder, deadline=deadline, look=lab_look(policy), notes=notes
     )
@@ -92,13 +93,13 @@ def train_memory(
     return memory
 
 
-def card_notes(training: LabTraining) -> dict[str, Any]:
-    """What a memory's card says about its training: the recipe, and all departures from the paper."""
+def card_notes(training: LabTraining, policy: Backbone) -> dict[str, Any]:
+    """What a memory's card says about its training: the recipe, all departures from the paper, and the scale."""
     start = None if training.start is None else Checkpoint.open(training.start)
     name = training.variant.name
     # Variants that only the laboratory has are compared with the paper's full memory.
     like = paper_training(name if name in PAPER_VARIANTS else "full")
-    origin = Origin("lab", to_plain(like), list(_named_departures(training)))
+    origin = Origin("lab", to_plain(like), list(_named_departures(training)), list(_models(policy)))
     return origin.departures(to_plain(training), start).notes()
 
 
@@ -106,6 +107,8 @@ def _named_departures(training: LabTraining) -> Iterator[str]:
     """Departures that are not settings of the paper, as sentences."""
     stream, variant = training.stream, training.variant
     yield "trajectories are found by their site, not by the embedder at every step"
+    yield f"when the memory acts, {READS_LESS}"
+    yield "trajectories of fewer than 8 steps are learnt from too"
     if training.learns_content:
         yield "the world supplies the lessons' texts; the frozen policy does not decode them"
     yield "episodes and decisions that memory can help with come first"
@@ -119,3 +122,11 @@ def _named_departures(training: LabTraining) -> Iterator[str]:
         yield GATE_ALONE
     if variant.is_gated:
         yield "the gate's threshold may take any value (paper: one of 0.1 to 0.5)"
+
+
+def _models(policy: Backbone) -> Iterator[str]:
+    """The policy and the embedder, as sentences."""
+    millions = sum(parameter.numel() for parameter in policy.model.parameters()) / 1e6
+    size = round(millions) if millions >= 1 else round(millions, 2)
+    yield f"the policy has {size} million parameters and a width of {policy.width} (paper: Qwen3-VL-8B)"
+    yield "the embedder is the policy with a small update (paper: Qwen3-VL-Embedding-2B)"
