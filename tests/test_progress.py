@@ -41,7 +41,7 @@ def test_a_log_gets_whole_lines_now_and_then(clock):
             clock[0] += 1
             line.step()
     shown = log.getvalue().splitlines()
-    assert [text.split()[1] for text in shown] == ["0/40", "10/40", "20/40", "30/40", "40/40", "40/40"]
+    assert [text.split()[1] for text in shown] == ["0/40", "10/40", "20/40", "30/40", "40/40"], "the end is told once"
 
 
 def test_a_terminal_redraws_one_line(clock):

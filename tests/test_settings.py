@@ -74,7 +74,8 @@ OVENS = st.builds(
         ({"num_trays": "3"}, "Oven.num_trays is '3'"),
         ({"sizes": (1.0,)}, r"Oven.sizes"),
         ({"folder": "text"}, "Oven.folder is 'text'"),
-        ({"heat": 3}, "There is no setting 'Oven.heat'"),
+        ({"heat": 3}, r"There is no setting 'Oven.heat'\.$"),
+        ({"shares": 3}, r"There is no setting 'Oven.shares'\. Did you mean 'Oven.share'\?$"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_is_allowed(values, message):
@@ -141,6 +142,9 @@ def test_files_then_values_then_assignments(tmp_path):
         ("oven", "is not an assignment"),
         ("=3", "is not an assignment"),
         ("oven.heat=3", "There is no setting 'oven.heat'"),
+        ("oven.tray=3", r"no setting 'oven.tray'\. Did you mean 'oven.num_trays'\?"),
+        ('spare={"kinds": "wood"}', r"no setting 'spare.kinds'\. Did you mean 'spare.kind'\?"),
+        ('row=[{}, {"folders": 2}]', r"no setting 'row.1.folders'\. Did you mean 'row.1.folder'\?"),
         ("rate.heat=3", "'rate' is a value and has no fields"),
         ("oven.share=two", "oven.share is 'two'"),
         ("oven=3", "oven is 3"),

@@ -31,6 +31,7 @@ class Progress:
         self._on_terminal = self._stream.isatty()
         self._interval_s = redraw_s if self._on_terminal else log_every_s
         self._started = self._drawn = time.monotonic()
+        self._shown: tuple[int, int, int, str] | None = None
         self._width = 0
 
     def count(self, num: int = 1, *, failed: bool = False) -> None:
@@ -59,7 +60,8 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._draw()
+        if self._on_terminal or self._shown != self._state():
+            self._draw()
         if self._on_terminal:
             self._stream.write("\n")
             self._stream.flush()
@@ -72,7 +74,10 @@ class Progress:
         else:
             self._stream.write(text + "\n")
         self._stream.flush()
-        self._drawn = time.monotonic()
+        self._drawn, self._shown = time.monotonic(), self._state()
+
+    def _state(self) -> tuple[int, int, int, str]:
+        return self.num_done, self.num_failed, self.total, self._note
 
 
 def _clock(seconds: float) -> str:

@@ -12,12 +12,13 @@ A value out of range raises ConfigError; the message names the field, the value 
 other settings. Rules that involve two fields stay in `__post_init__`.
 """
 
+import difflib
 import functools
 import json
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
@@ -64,7 +65,7 @@ else:
                 try:
                     unchecked_init(self, *args, **values)
                 except ValidationError as invalid:
-                    raise ConfigError(_problem(cls.__name__, invalid)) from None
+                    raise ConfigError(_problem(cls, cls.__name__, invalid)) from None
 
             made.__init__ = __init__
             return made
@@ -122,7 +123,7 @@ def from_plain(cls: type[SettingsT], plain: Any) -> SettingsT:
         # Validated as JSON, because strict types then still accept a list for a tuple and text for a path.
         return TypeAdapter(cls).validate_json(json.dumps(plain, default=str))
     except ValidationError as invalid:
-        raise ConfigError(_problem("", invalid)) from None
+        raise ConfigError(_problem(cls, "", invalid)) from None
 
 
 def to_plain(settings: object) -> dict[str, Any]:
@@ -165,7 +166,7 @@ def differences(
     return {name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)}
 
 
-def _problem(owner: str, invalid: ValidationError) -> str:
+def _problem(cls: Any, owner: str, invalid: ValidationError) -> str:
     """The first error, as a sentence."""
     error = invalid.errors(include_url=False)[0]
     # Unions add the names of their members to the location; these are not fields.
@@ -173,7 +174,10 @@ def _problem(owner: str, invalid: ValidationError) -> str:
     where = ".".join(filter(None, (owner, name)))
     match error["type"]:
         case "unexpected_keyword_argument" | "extra_forbidden":
-            return f"There is no setting '{where}'."
+            *rooms, unknown = name.split(".")
+            alike = difflib.get_close_matches(unknown, _names_in(cls, rooms), n=1)
+            meant = ".".join(filter(None, (owner, *rooms, *alike)))
+            return f"There is no setting '{where}'.{f' Did you mean {meant!r}?' if alike else ''}"
         case "missing":
             return f"The setting '{where}' is missing."
         case kind if kind in _BOUNDS:
@@ -182,6 +186,24 @@ def _problem(owner: str, invalid: ValidationError) -> str:
         case _:
             told = error["msg"].removeprefix("Value error, ").removesuffix(".")
             return f"{where} is {error['input']!r:.60}: {told[:1].lower()}{told[1:]}."
+
+
+def _names_in(cls: Any, rooms: Sequence[str]) -> list[str]:
+    """The settings of a room, such as model.gate."""
+    kinds = list(_settings_in(cls))
+    for room in rooms:
+        if not room.isdecimal():  # a place in a row
+            fields = [kind.__pydantic_fields__[room] for kind in kinds if room in kind.__pydantic_fields__]
+            kinds = [kind for field in fields for kind in _settings_in(field.annotation)]
+    return [name for kind in kinds for name in kind.__pydantic_fields__]
+
+
+def _settings_in(annotation: Any) -> Iterator[Any]:
+    """The settings classes in a type, such as those of a union."""
+    if hasattr(annotation, "__pydantic_fields__"):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _settings_in(part)
 
 
 def _merge(plain: dict[str, Any], other: Mapping[str, Any]) -> None:

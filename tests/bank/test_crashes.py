@@ -232,6 +232,34 @@ def test_a_note_that_cannot_be_used_is_set_aside_and_named(path, caplog, name):
     assert list((path / "journal").iterdir()) == [], "a note may hold vectors of what is deleted"
 
 
+def test_a_folder_among_the_notes_stops_nobody(path, tmp_path):
+    outside = tmp_path / "outside" / "kept"
+    outside.mkdir(parents=True)
+    bank = Bank.open(path)
+    for _ in range(2):
+        folder = path / "journal" / "ffff.delete"
+        (folder / "inner").mkdir(parents=True)
+        (folder / "link").symlink_to(outside.parent)
+        Bank.open(path)
+    (path / "journal" / "link.set-aside").symlink_to(outside.parent)
+    assert len(list((path / "journal").glob("ffff.delete*.set-aside"))) == 2
+    assert bank.delete(["trajectory-1"]).deleted == ("trajectory-1",)
+    assert list((path / "journal").iterdir()) == []
+    assert outside.exists()
+
+
+def test_what_cannot_be_removed_from_the_journal_is_named(path, caplog, monkeypatch):
+    stuck = path / "journal" / "ffff.delete.set-aside"
+    stuck.mkdir(parents=True)
+    monkeypatch.setattr("shutil.rmtree", fail_to_remove)
+    Bank.open(path).journal.remove_set_aside()
+    assert str(stuck) in caplog.text
+
+
+def fail_to_remove(path):
+    raise PermissionError(13, "Permission denied", str(path))
+
+
 def test_a_pipe_among_the_notes_is_not_waited_for(path):
     (path / "journal").mkdir(exist_ok=True)
     os.mkfifo(path / "journal" / "a.add")

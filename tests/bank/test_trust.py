@@ -1,5 +1,7 @@
 """A bank names the sources that it trusts, and a search may be restricted to these."""
 
+import json
+
 import pytest
 
 from banks import WordEmbedder, make_stored
@@ -8,6 +10,7 @@ from focusmem.bank.exchange import add_folders, export_bank, import_bank
 from focusmem.bank.reembedding import reembed
 from focusmem.bank.trust import sources_to_search
 from focusmem.errors import ConfigError
+from focusmem.files import sha256_hex
 from focusmem.schemas import save_trajectory
 
 OURS, THEIRS = "our shop", "somebody's upload"
@@ -94,3 +97,59 @@ def test_a_source_is_recorded_by_the_one_who_adds(bank, tmp_path):
     assert bank.load("trajectory-30").trajectory.source == THEIRS
     [entry] = [entry for entry in bank.entries() if entry.trajectory_id == "trajectory-30"]
     assert entry.source == THEIRS
+
+
+def everything_named(ours, tmp_path):
+    """Trajectories that name a trusted source without right: as an export, and as plain folders."""
+    foreign = Bank.create(tmp_path / "foreign", WordEmbedder())
+    foreign.add([make_stored(number, source=source) for number, source in ((30, THEIRS), (31, ours))], WordEmbedder())
+    export_bank(foreign, tmp_path / "forged")
+    return [tmp_path / "forged", tmp_path / "foreign" / "trajectories"]
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["export", "folders"])
+def test_an_import_cannot_claim_a_source_that_the_bank_trusts(bank, tmp_path, kind):
+    forged = everything_named(OURS, tmp_path)[kind]
+    bank.trust([OURS])
+    before = bank.entries()
+    with pytest.raises(ConfigError, match=r"names the source 'our shop'.*--source NAME.*--keep-sources"):
+        import_bank(tmp_path / "bank", forged, WordEmbedder())
+    assert bank.entries() == before
+    import_bank(tmp_path / "bank", forged, WordEmbedder(), source=THEIRS)
+    assert found(bank, [OURS], top=20) == ({OURS}, 3)
+    assert len(bank.entries()) == len(before) + 2
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["export", "folders"])
+def test_an_import_keeps_sources_when_told(bank, tmp_path, kind):
+    forged = everything_named(OURS, tmp_path)[kind]
+    bank.trust([OURS])
+    assert len(import_bank(tmp_path / "bank", forged, WordEmbedder(), keeps_sources=True).added) == 2
+    assert found(bank, [OURS], top=20) == ({OURS}, 4)
+
+
+def test_a_line_of_an_export_cannot_hide_the_source_of_its_trajectory(bank, tmp_path):
+    forged, _ = everything_named(OURS, tmp_path)
+    bank.trust([OURS])
+    hide_source(forged, OURS, THEIRS)
+    report = import_bank(tmp_path / "bank", forged)
+    assert report.added == ("trajectory-30",)
+    [failure] = report.failures
+    assert "names the source 'our shop'" in failure.reason
+
+
+def test_a_new_bank_tells_which_sources_it_took_over(bank, tmp_path):
+    bank.trust([OURS])
+    export_bank(bank, tmp_path / "export")
+    assert import_bank(tmp_path / "new", tmp_path / "export").newly_trusted == (OURS,)
+    assert import_bank(tmp_path / "other", tmp_path / "export", source=THEIRS).newly_trusted == ()
+    assert Bank.open(tmp_path / "other").trusted_sources == ()
+
+
+def hide_source(export, named, shown):
+    """Change the lines of an export, with a digest that fits."""
+    lines = (export / "entries.jsonl").read_text().replace(named, shown)
+    (export / "entries.jsonl").write_text(lines)
+    manifest = json.loads((export / "export.json").read_text())
+    manifest["entries_sha256"] = sha256_hex(lines.encode())
+    (export / "export.json").write_text(json.dumps(manifest))

@@ -119,15 +119,31 @@ def test_trusted_sources_are_named_and_searched_alone(trajectories, tmp_path):
     asked = ("search", bank, "x", "--embedder", "toy", "--top", "9", "--no-guard")
     assert "focusmem bank trust" in refused(*asked, "--trusted-sources")
     assert "no trajectory from 'uploads'" in refused("trust", bank, "uploads")
-    assert "--none" in refused("trust", bank)
+    assert "trusts: no source" in focusmem("trust", bank).output
+    assert "not both" in refused("trust", bank, "an upload", "--none")
     assert answer("trust", bank, "an upload")["trusted_sources"] == ["an upload"]
     assert [hit["trajectory_id"] for hit in answer(*asked, "--trusted-sources")["hits"]] == ["trajectory-9"]
     assert len(answer(*asked)["hits"]) == 6
-    assert answer("stats", bank)["trusted_sources"] == ["an upload"]
+    assert answer("stats", bank)["trusted_sources"] == answer("trust", bank)["trusted_sources"] == ["an upload"]
     shown = answer("show", bank, "trajectory-9", "trajectory-1")["trajectories"]
     assert [one["is_trusted"] for one in shown] == [True, False]
     assert "trusts: no source" in focusmem("trust", bank, "--none").output
     assert "--source is empty" in refused("add", bank, tmp_path / "upload", "--embedder", "toy", "--source", " ")
+
+
+def test_an_import_tells_what_is_trusted_and_takes_a_source(bank, tmp_path):
+    focusmem("trust", bank, "factory")
+    export, new = tmp_path / "out", tmp_path / "new"
+    focusmem("export", bank, export)
+    assert "trusts what the export trusts: factory." in focusmem("import", new, export).output
+    focusmem("delete", new, "trajectory-1")
+    assert "'factory', which the bank" in refused("import", new, export)
+    assert "one of the two" in refused("import", new, export, "--source", "x", "--keep-sources")
+    assert "--source is empty" in refused("import", new, export, "--source", "")
+    assert answer("import", new, export, "--keep-sources")["num_added"] == 1
+    renamed = tmp_path / "renamed"
+    assert answer("import", renamed, export, "--source", "an upload")["newly_trusted"] == []
+    assert answer("stats", renamed)["num_by_source"] == {"an upload": 5}
 
 
 def test_search_as_an_agent_would(bank, tmp_path):

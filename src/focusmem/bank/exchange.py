@@ -7,15 +7,15 @@ import numpy as np
 
 from focusmem.bank.base import StoredBank
 from focusmem.bank.checksums import damaged_vectors
-from focusmem.bank.embedder import Embedder, Identified
+from focusmem.bank.embedder import Embedder
 from focusmem.bank.embedding import in_batches, load_each
-from focusmem.bank.export_folder import Block, ExportFolder, Line
+from focusmem.bank.export_folder import Block, Contents, ExportFolder, Line
 from focusmem.bank.folder import BankFolder
 from focusmem.bank.reports import Added, Exported, Failure
 from focusmem.bank.sketches import Vectors
 from focusmem.bank.sources import find_sources, load_source
 from focusmem.bank.store import Bank
-from focusmem.errors import StorageError, UserError
+from focusmem.errors import ConfigError, StorageError, UserError
 from focusmem.files import clear_unfinished
 from focusmem.progress import Progress
 from focusmem.schemas import StoredTrajectory, content_digest, save_trajectory
@@ -40,15 +40,19 @@ def add_folders(
         items, failures = load_each(batch, load_source)
         wanted = [item for item in items if outcomes is None or item.trajectory.outcome in outcomes]
         num_skipped = len(batch) - len(failures) - len(wanted)
-        wanted = wanted if source is None else [_from(source, item) for item in wanted]
+        wanted = _from(source, wanted)
         done = Added(failures=failures, num_skipped=num_skipped) + bank.add(wanted, embedder)
         report += done
         _tick(line, len(batch), len(done.failures))
     return report
 
 
-def _from(source: str, item: StoredTrajectory) -> StoredTrajectory:
-    return StoredTrajectory(item.trajectory.model_copy(update={"source": source}), item.screenshots)
+def _from(source: str | None, items: list[StoredTrajectory]) -> list[StoredTrajectory]:
+    """The same trajectories, of this source; with None, of the sources that they name."""
+    if source is None:
+        return items
+    update = {"source": source}
+    return [StoredTrajectory(item.trajectory.model_copy(update=update), item.screenshots) for item in items]
 
 
 # Export
@@ -101,46 +105,97 @@ def _only(wanted: Container[str], blocks: Iterable[Block]) -> Iterator[Block]:
 # Import
 
 
-def import_bank(path: Path, source: Path, embedder: Embedder | None = None, *, line: Progress | None = None) -> Added:
+def import_bank(
+    path: Path,
+    origin: Path,
+    embedder: Embedder | None = None,
+    *,
+    source: str | None = None,
+    keeps_sources: bool = False,
+    line: Progress | None = None,
+) -> Added:
     """Add an export, or any folder of trajectories, to the bank at `path`, which is made if there is none.
 
     The vectors of an export are used if they are of the bank's embedder. Otherwise, and for plain trajectories, an
     embedder is needed.
+
+    `source` replaces the source that the trajectories name. A trajectory that names a source which the existing bank
+    trusts is otherwise refused, and nothing is imported, unless `keeps_sources` is given.
     """
-    clear_unfinished(source.absolute().parent)
-    export = ExportFolder(source)
+    clear_unfinished(origin.absolute().parent)
+    takes_named = source is not None or keeps_sources
+    export = ExportFolder(origin)
     if not export.is_there():
-        folders = find_sources(source)
-        return _import_folders(
-            path, folders, _needed(embedder, f"{source} is not an export: it brings no vectors"), line
-        )
+        folders = find_sources(origin)
+        embedder = _needed(embedder, f"{origin} is not an export: it brings no vectors")
+        bank = Bank.create(path, embedder)
+        if not takes_named:
+            _check_not_trusted(bank, _sources_in(folders))
+        _count(line, len(folders))
+        return add_folders(bank, folders, embedder, source=source, line=line)
     contents = export.read()
-    maker: Identified = embedder or contents.manifest
-    # A bank that exists keeps its trusted sources: an export must not declare its own source trusted.
-    has_bank, trusted = BankFolder(path).has_manifest(), contents.manifest.trusted_sources
-    bank = Bank.open(path) if has_bank else Bank.create(path, maker, trusted_sources=trusted)
+    has_bank, report = BankFolder(path).has_manifest(), Added()
+    if has_bank:  # it keeps its trusted sources: an export must not declare its own source trusted
+        bank = Bank.open(path)
+        if not takes_named:
+            _check_not_trusted(bank, (one.source for one in contents.lines))
+    else:
+        # The export's list names sources that `source` replaces.
+        trusted = contents.manifest.trusted_sources if source is None else ()
+        bank = Bank.create(path, embedder or contents.manifest, trusted_sources=trusted)
+        report = Added(newly_trusted=trusted)
+    return report + _import_export(bank, export, contents, embedder, source, line)
+
+
+def _check_not_trusted(bank: Bank, sources: Iterable[str]) -> None:
+    """Raises ConfigError if one of the sources is trusted: whoever wrote a trajectory also wrote its source."""
+    trusted = bank.trusted_sources
+    if not trusted:
+        return
+    forged = next((source for source in sources if source in trusted), None)
+    if forged is not None:
+        raise ConfigError(
+            f"A trajectory to import names the source {forged!r}, which the bank {bank.folder.path} trusts. Record "
+            "another source for all of them with --source NAME, or, if you vouch for them, give --keep-sources."
+        )
+
+
+def _sources_in(folders: Sequence[Path]) -> Iterator[str]:
+    """Of the trajectories that can be read."""
+    for batch in in_batches(folders):
+        yield from (item.trajectory.source for item in load_each(batch, load_source)[0])
+
+
+def _import_export(
+    bank: Bank,
+    export: ExportFolder,
+    contents: Contents,
+    embedder: Embedder | None,
+    source: str | None,
+    line: Progress | None,
+) -> Added:
     has_vectors = bank.manifest.embedder == contents.manifest.identity
     if not has_vectors:
-        why = f"The vectors in {source} are of another embedder than those of the bank {path}"
+        why = f"The vectors in {export.path} are of another embedder than those of the bank {bank.folder.path}"
         bank.check_embedder(_needed(embedder, why).identity)
     bank.extend_catalogue(contents.catalogue)
     _count(line, len(contents.lines))
     report = Added()
     for rows in in_batches(range(len(contents.lines))):
         vectors_ND = contents.vectors_ND[rows[0] : rows[-1] + 1] if has_vectors else None
-        done = _import_batch(bank, export, contents.lines[rows[0] : rows[-1] + 1], vectors_ND, embedder)
+        done = _import_batch(bank, export, contents.lines[rows[0] : rows[-1] + 1], vectors_ND, embedder, source)
         report += done
         _tick(line, len(rows), len(done.failures))
     return report
 
 
-def _import_folders(path: Path, folders: Sequence[Path], embedder: Embedder, line: Progress | None) -> Added:
-    _count(line, len(folders))
-    return add_folders(Bank.create(path, embedder), folders, embedder, line=line)
-
-
 def _import_batch(
-    bank: Bank, export: ExportFolder, lines: Sequence[Line], vectors_ND: Vectors | None, embedder: Embedder | None
+    bank: Bank,
+    export: ExportFolder,
+    lines: Sequence[Line],
+    vectors_ND: Vectors | None,
+    embedder: Embedder | None,
+    source: str | None,
 ) -> Added:
     """Adds trajectories with these vectors; without them, the embedder makes the vectors."""
     by_name = {line.trajectory_id: (row, line) for row, line in enumerate(lines)}
@@ -152,6 +207,7 @@ def _import_batch(
         by_name = {name: found for name, found in by_name.items() if name not in damaged}
     folders = [export.trajectory(name) for name in by_name]
     items, unreadable = load_each(folders, lambda folder: export.load(by_name[folder.name][1]))
+    items = _from(source, items)
     report = Added(failures=failures + unreadable)
     if not items:
         return report

@@ -105,7 +105,13 @@ class ExportFolder:
         return Contents(manifest, lines, self._vectors(len(lines), manifest.width), catalogue)
 
     def load(self, line: Line) -> StoredTrajectory:
-        return self._folder.load_checked(line.trajectory_id, line.content, _AGAIN)
+        stored = self._folder.load_checked(line.trajectory_id, line.content, _AGAIN)
+        if stored.trajectory.source != line.source:  # the lines decide about trust
+            raise RecordError(
+                f"The trajectory {line.trajectory_id} names the source {stored.trajectory.source!r}, but {_ENTRIES} "
+                f"says {line.source!r}. {_AGAIN}"
+            )
+        return stored
 
     def load_unlisted(self, trajectory_id: str) -> StoredTrajectory:
         """A trajectory that no line names."""

@@ -5,7 +5,9 @@ A note that cannot be used is renamed, so that it does not stop later writers an
 
 import json
 import logging
+import os
 import secrets
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,9 +59,17 @@ class Journal:
         return [note for note in (self._read(path, width) for path in self._paths()) if note is not None]
 
     def remove_set_aside(self) -> None:
-        """Removes renamed notes: they hold vectors, which must not outlive a deletion."""
+        """Removes renamed notes: they hold vectors, which must not outlive a deletion. Somebody may have put a folder
+        there. What cannot be removed is named, and stops nobody.
+        """
         for path in self._paths(_SET_ASIDE):
-            self.cross_out(path)
+            try:
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
+            except OSError as error:
+                _log.warning("could not remove %s, which may hold vectors of deleted trajectories: %s", path, error)
 
     def _read(self, path: Path, width: int) -> Note | None:
         try:
@@ -74,6 +84,8 @@ class Journal:
 
     def _set_aside(self, path: Path, error: Exception) -> None:
         kept = path.with_name(path.name + _SET_ASIDE)
+        if os.path.lexists(kept):
+            kept = path.with_name(f"{path.name}.{secrets.token_hex(8)}{_SET_ASIDE}")
         try:
             path.replace(kept)
         except OSError as problem:

@@ -31,6 +31,8 @@ class Added:
     """Left out because of their outcome."""
     shortened: tuple[tuple[str, LeftOut], ...] = ()
     """Added trajectories that the embedder did not read whole, by id, and what it left out."""
+    newly_trusted: tuple[str, ...] = ()
+    """The trusted sources that a new bank took over from an export."""
 
     def __add__(self, other: "Added") -> "Added":
         return Added(
@@ -39,6 +41,7 @@ class Added:
             self.failures + other.failures,
             self.num_skipped + other.num_skipped,
             self.shortened + other.shortened,
+            self.newly_trusted + other.newly_trusted,
         )
 
 

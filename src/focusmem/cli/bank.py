@@ -39,6 +39,9 @@ Device = Annotated[str, typer.Option(help="cpu, or cuda.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="A setting of the embedder, such as max_key_frames=4; repeatable.")
 ]
+NewSource = Annotated[
+    str | None, typer.Option(help="Record this source instead of the source that each trajectory names.")
+]
 
 
 @app.callback()
@@ -62,9 +65,7 @@ def add(
         Path | None,
         typer.Option(help="A file of names, one per line, that the leakage guard treats as slots. The bank keeps it."),
     ] = None,
-    source: Annotated[
-        str | None, typer.Option(help="Record this source instead of the source that each trajectory names.")
-    ] = None,
+    source: NewSource = None,
     vectors: Annotated[
         str | None,
         typer.Option(help="For a new bank: another place for its vectors (a folder, or s3://...)."),
@@ -83,10 +84,7 @@ def add(
     from focusmem.bank.sources import find_sources
     from focusmem.progress import Progress
 
-    if source is not None:
-        _check_text(source)
-        if not source.strip():
-            raise UserError("--source is empty; give a name, or leave the option out.")
+    _check_source(source)
     folders = [folder for path in paths for folder in find_sources(path)]
     names = None if catalogue is None else _lines(catalogue)
     model = load_embedder(embedder, settings, device)
@@ -146,7 +144,7 @@ def show(
 
 @app.command()
 def trust(
-    bank: BankPath,
+    bank: AnyBank,
     sources: Annotated[
         list[str] | None, typer.Argument(metavar="SOURCE...", help="Sources, as `focusmem bank stats` lists them.")
     ] = None,
@@ -155,22 +153,27 @@ def trust(
 ) -> None:
     """focusmem bank trust my-bank "my shop" demonstrations
 
-    Name the sources that a bank trusts. The new list replaces the old list. With --trusted-sources, `focusmem run`,
-    `focusmem train` and `focusmem bank search` search only trajectories from these sources.
+    Name the sources that a bank trusts. The new list replaces the old list; without a source, the list is shown. With
+    --trusted-sources, `focusmem run`, `focusmem train` and `focusmem bank search` search only trajectories from these
+    sources.
 
-    A trajectory cannot prove its source, because its author also wrote the source. `focusmem bank add --source NAME`
-    records a source that you vouch for.
+    A trajectory cannot prove its source, because its author also wrote the source. `--source NAME` of `focusmem bank
+    add` and of `focusmem bank import` records a source that you vouch for.
     """
     from focusmem.bank import Bank
 
-    if bool(sources) == none:
-        raise UserError("Name the sources to trust, or give --none to trust no source.")
-    store = Bank.open(bank)
-    store.trust(sources or ())
-    if json:
-        print_json({"path": str(bank), "trusted_sources": list(store.trusted_sources)})
+    if sources and none:
+        raise UserError("Name the sources to trust, or give --none to trust no source; not both.")
+    if sources or none:
+        store = Bank.open(bank)
+        store.trust(sources or ())
+        trusted = store.trusted_sources
     else:
-        typer.echo(printable(f"{bank} trusts: {', '.join(store.trusted_sources) or 'no source'}."))
+        trusted = _open(bank).trusted_sources
+    if json:
+        print_json({"path": str(bank), "trusted_sources": list(trusted)})
+    else:
+        typer.echo(printable(f"{bank} trusts: {', '.join(trusted) or 'no source'}."))
 
 
 @app.command()
@@ -312,26 +315,36 @@ def export(
 @app.command(name="import")
 def import_(
     bank: BankPath,
-    source: Annotated[Path, typer.Argument(metavar="FROM", help="An export, or any folder of trajectories.")],
+    origin: Annotated[Path, typer.Argument(metavar="FROM", help="An export, or any folder of trajectories.")],
     embedder: Annotated[
         str | None, typer.Option(help="Needed if the source has no vectors, or vectors of another embedder.")
     ] = None,
     device: Device = "cpu",
     settings: Settings = None,
+    source: NewSource = None,
+    keep_sources: Annotated[
+        bool,
+        typer.Option("--keep-sources", help="Also import trajectories that name a source which the bank trusts."),
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """focusmem bank import my-bank my-export/
 
     Add an export with its vectors to a bank, which is made if there is none. No model is needed.
 
+    If a trajectory names a source that the bank trusts, nothing is imported unless you give --source or --keep-sources.
+
     A trajectory that cannot be read is left out and named; the exit code is then 1.
     """
     from focusmem.bank.exchange import import_bank
     from focusmem.progress import Progress
 
+    _check_source(source)
+    if source is not None and keep_sources:
+        raise UserError("--source replaces the sources and --keep-sources keeps them; give one of the two.")
     model = None if embedder is None else load_embedder(embedder, settings, device)
     with Progress("import", total=0) as line:
-        report = import_bank(bank, source, model, line=line)
+        report = import_bank(bank, origin, model, source=source, keeps_sources=keep_sources, line=line)
     tell_added(report, bank, json=json)
 
 
@@ -396,6 +409,13 @@ def load_embedder(source: str, settings: list[str] | None, device: str) -> "Qwen
         folder = Weights().embedder if source == _LAB else Path(source)
         return load_update(load_policy(Weights().policy, device), folder)
     return QwenEmbedder.load(source, resolved(EmbedderConfig(), assignments=settings or []), device=device)
+
+
+def _check_source(source: str | None) -> None:
+    if source is not None:
+        _check_text(source)
+        if not source.strip():
+            raise UserError("--source is empty; give a name, or leave the option out.")
 
 
 def _check_text(text: str) -> None:

@@ -46,7 +46,7 @@ def tell_shortened(shortened: "Sequence[tuple[str, LeftOut]]", bank: Path) -> No
 
 
 def tell_added(report: "Added", bank: Path, *, json: bool) -> None:
-    figures = {
+    figures: dict[str, Any] = {
         "path": str(bank),
         "num_added": len(report.added),
         "num_known": len(report.known),
@@ -58,6 +58,11 @@ def tell_added(report: "Added", bank: Path, *, json: bool) -> None:
         typer.echo(f"{report.num_skipped} skipped: {why}.")
     if not json:
         tell_shortened(report.shortened, bank)
+    if json:
+        figures["newly_trusted"] = list(report.newly_trusted)
+    elif report.newly_trusted:
+        sources, name = printable(", ".join(report.newly_trusted)), printable(str(bank))
+        typer.echo(f"The new bank trusts what the export trusts: {sources}. To change this: focusmem bank trust {name}")
     tell(figures, report.failures, json=json)
 
 

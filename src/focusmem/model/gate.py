@@ -41,8 +41,8 @@ class GateConfig:
     """The gate's class, as a name in `GATES`."""
     hidden_width: PositiveInt = 256
     threshold_logit: _Logit = logit_of(0.3)
-    """The logit of gamma: at inference a block passes if its logit is above this. In float32, sigmoid(18) and
-    sigmoid(20) are both 1, so trusts cannot be compared.
+    """The logit of gamma, log(gamma / (1 - gamma)): at inference a block passes if its logit is above this. In float32,
+    sigmoid(18) and sigmoid(20) are both 1, so trusts cannot be compared.
     """
     open_at: _Trust = 0.9
     """Trust of an untrained gate, so that memory passes at the start of training."""
