@@ -14,6 +14,12 @@ class ChatReply:
     num_prompt_tokens: int | None = None
     """As the server counts them; None if it gives no count."""
     num_reply_tokens: int | None = None
+    cost_usd: float | None = None
+    """What this reply cost; 0 if it was stored before, None if no price is known."""
+    is_stored: bool = False
+    """Whether it was read from a store of earlier replies, so that nothing was sent."""
+    departures: tuple[str, ...] = ()
+    """What the endpoint refused and was therefore left out or replaced, such as a temperature."""
 
 
 class ChatClient(Protocol):
@@ -21,8 +27,8 @@ class ChatClient(Protocol):
     def identity(self) -> str:
         """Names the model and its server."""
 
-    def ask(self, prompt: Prompt, *, seed: int | None = None) -> ChatReply:
-        """Blocks until the reply is there; several threads may ask at once.
+    def ask(self, prompt: Prompt, *, seed: int | None = None, as_json: bool = False) -> ChatReply:
+        """Blocks until the reply is there; several threads may ask at once. `as_json` asks for one JSON object.
 
         A server that cannot be reached, refuses the prompt or answers nonsense raises WorldError. A wrong address,
         model or key raises ConfigError.

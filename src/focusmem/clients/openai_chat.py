@@ -82,8 +82,9 @@ class OpenAIChat:
     def identity(self) -> str:
         return f"{self.config.model} at {self.config.url}"
 
-    def ask(self, prompt: Prompt, *, seed: int | None = None) -> ChatReply:
-        body = json.dumps(self._question(prompt, seed)).encode()
+    def ask(self, prompt: Prompt, *, seed: int | None = None, as_json: bool = False) -> ChatReply:
+        form = {"response_format": {"type": "json_object"}} if as_json else {}
+        body = json.dumps(self._question(prompt, seed) | form).encode()
         for attempt in range(self.config.num_attempts):
             try:
                 return _reply(self._post(body))
