@@ -188,7 +188,8 @@ def _reply(body: bytes) -> ChatReply:
         text = ""
     if not isinstance(text, str):
         raise WorldError(f"The endpoint's answer holds no text: {_start(body)}")
-    return ChatReply(text, is_cut_off, *(count if isinstance(count, int) else None for count in counts))
+    num_prompt_tokens, num_reply_tokens = (count if isinstance(count, int) else None for count in counts)
+    return ChatReply(text, is_cut_off, num_prompt_tokens, num_reply_tokens)
 
 
 def _start(body: bytes) -> str:
