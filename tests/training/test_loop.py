@@ -358,7 +358,7 @@ def test_a_damaged_save_is_refused_and_the_one_before_it_still_serves(tmp_path, 
             "changed": content[:-100] + bytes(100),
             "cut": content[: len(content) // 2],
             "card": content[:10],
-            "version": content.replace(b'"schema_version": 2', b'"schema_version": 9'),
+            "version": content.replace(b'"schema_version": 3', b'"schema_version": 9'),
         }[damage]
     )
     with pytest.raises(CheckpointError, match=r"damaged|cannot be read|another version"):

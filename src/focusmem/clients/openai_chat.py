@@ -7,6 +7,7 @@ import logging
 import os
 import time
 import urllib.request
+from itertools import groupby
 from typing import Annotated, Any, Final, NoReturn, Self
 from urllib.parse import urldefrag, urlsplit
 
@@ -163,10 +164,15 @@ def _key(variable: str) -> str:
 
 
 def _content(parts: tuple[str | Screenshot, ...]) -> str | list[dict[str, Any]]:
-    """A single text stays a string, because some servers accept nothing else in a system message."""
-    if len(parts) == 1 and isinstance(parts[0], str):
-        return parts[0]
-    return [_part(part) for part in parts]
+    """Text alone stays a string, because some servers accept nothing else in a system message. Neighbouring texts are
+    joined, because some servers put a line break between them.
+    """
+    if all(isinstance(part, str) for part in parts):
+        return "".join(map(str, parts))
+    joined: list[str | Screenshot] = []
+    for is_text, run in groupby(parts, key=lambda part: isinstance(part, str)):
+        joined += ["".join(map(str, run))] if is_text else run
+    return [_part(part) for part in joined]
 
 
 def _part(part: str | Screenshot) -> dict[str, Any]:
