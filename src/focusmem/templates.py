@@ -40,6 +40,6 @@ class Templates:
         return "".join(text for _, text in self.pieces(name, **values))
 
     def pieces(self, name: str, /, **values: str | int) -> list[tuple[str | None, str]]:
-        """The filled template in pieces, each with the name of the slot that it fills; None for the template's words."""
+        """The filled template in pieces, each with the name of its slot; None for the template's own words."""
         texts = _SLOT.split(self._texts[name])  # words and names of slots in turn
         return [(text, str(values[text])) if place % 2 else (None, text) for place, text in enumerate(texts)]

@@ -66,6 +66,7 @@ GIVEN = {
 """What the paper says."""
 OF_BOTH_LOOPS = {
     "gate_rate_times": 1.0,
+    "readout_rate_times": 1.0,
     "warmup_share": 0.1,
     "max_gradient_norm": 1.0,
     "is_bfloat16": True,
@@ -97,6 +98,7 @@ ELSEWHERE = {
 ELSEWHERE_IN_BOTH_LOOPS = {
     "seed": 0, "recomputes_blocks": None, "packs_rows": False, "stores_half": False, "num_passes": 1,
     "max_group_tokens": 65_536, "num_workers": 4, "save_every_steps": 500, "log_every_steps": 10, "max_minutes": None,
+    "max_query_change": 4.0, "num_held_out": 32,
 }  # fmt: skip
 
 

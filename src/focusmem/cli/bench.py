@@ -225,7 +225,9 @@ def _show_selection(figures: dict[str, Any], out: Path) -> None:
     }
     rows = [(label, f"{figures[name]:.1%}") for name, label in words.items() if figures[name] is not None]
     num_entries, num_decisions = figures["config"]["num_entries"], figures["num_decisions"]
-    title = f"one of {num_entries} entries chosen, {num_decisions} decisions (a guess among them: {figures['guess']:.0%})"
+    title = (
+        f"one of {num_entries} entries chosen, {num_decisions} decisions (a guess among them: {figures['guess']:.0%})"
+    )
     print_table(title, ("blocks read with", "right"), rows)
     if not figures["is_finished"]:
         done = ", ".join(str(figures[name]["num_steps"]) for name in ("state", "mean") if name in figures)

@@ -7,7 +7,6 @@ import logging
 import os
 import time
 import urllib.request
-from itertools import groupby
 from typing import Annotated, Any, Final, NoReturn, Self
 from urllib.parse import urldefrag, urlsplit
 
@@ -170,8 +169,11 @@ def _content(parts: tuple[str | Screenshot, ...]) -> str | list[dict[str, Any]]:
     if all(isinstance(part, str) for part in parts):
         return "".join(map(str, parts))
     joined: list[str | Screenshot] = []
-    for is_text, run in groupby(parts, key=lambda part: isinstance(part, str)):
-        joined += ["".join(map(str, run))] if is_text else run
+    for part in parts:
+        if isinstance(part, str) and joined and isinstance(joined[-1], str):
+            joined[-1] += part
+        else:
+            joined.append(part)
     return [_part(part) for part in joined]
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+
 class FixedNorm(nn.Module):
     """A layer norm that training does not change: its weight and bias are no parameters, but are stored with them."""
 

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from focusmem.schemas import Screenshot
 
-
 PARTS = ("instruction", "screenshot", "text")
 """The parts of a context that a state may pool apart: the instruction, the current screenshot (the last one), and the
 other text. Earlier screenshots are of no part."""

@@ -1,7 +1,7 @@
 """The frozen policy with its memory pathway: encode, read out, decide what to trust, inject, reply.
 
-Shapes: B decisions, N evidence items over all decisions, K memory tokens, E encoder width, D policy width, U width of the
-state, M targets.
+Shapes: B decisions, N evidence items over all decisions, K memory tokens, E encoder width, D policy width, U state
+width, M targets.
 """
 
 import hashlib
@@ -229,9 +229,7 @@ class MemoryPolicy(nn.Module):
         gate_state_NU, evidence_NE = self.gate_state(rows, state_BU)[of_row], self.seen_evidence(items)
         trust: Trust = self.gate(gate_state_NU, blocks_NKD, evidence_NE, valid_N, generator=generator)
         keep, valid = torch.stack([trust.keep_N, valid_N]).tolist()
-        return Memory(
-            blocks_NKD, tuple(places), tuple(keep), trust, state_NU, gate_state_NU, tuple(valid), evidence_NE
-        )
+        return Memory(blocks_NKD, tuple(places), tuple(keep), trust, state_NU, gate_state_NU, tuple(valid), evidence_NE)
 
     def seen_evidence(self, items: Sequence[EncodedItems]) -> Tensor:
         """The gate's view of the items' evidence besides their blocks, (N, E)."""

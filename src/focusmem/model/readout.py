@@ -1,6 +1,7 @@
 """The readout A_eta: shifts an item's base queries by the current state.
 
-Shapes: N items, K memory tokens, U width of the state, D policy width, E encoder width, H compressor width. Paper, Appendix A.3.
+Shapes: N items, K memory tokens, U state width, D policy width, E encoder width, H compressor width. Paper, Appendix
+A.3.
 """
 
 from pydantic import PositiveInt

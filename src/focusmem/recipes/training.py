@@ -25,9 +25,9 @@ from focusmem.schemas import Task
 from focusmem.settings import checked_dataclass, to_plain
 from focusmem.suites.task_file import TaskSuite
 from focusmem.training.batch import TrainingBatch
+from focusmem.training.config import READOUT_TIMES
 from focusmem.training.deadline import Deadline
 from focusmem.training.departures import Origin
-from focusmem.training.config import READOUT_TIMES
 from focusmem.training.processes import join_team
 from focusmem.training.record import begin_record, end_record
 from focusmem.training.threshold import PAPER_THRESHOLDS, set_threshold
@@ -169,7 +169,9 @@ def train_on_trajectories(
 def _held_out(validation: TrajectoryDecisions, num_decisions: int) -> TrainingBatch | None:
     """Decisions of validation trajectories, for the vital signs; None if there are none."""
     num = sum(validation.num_decisions(trajectory) for trajectory in range(validation.num_trajectories))
-    return TrajectoryBatches(validation, BatchingConfig(num_decisions=min(num, num_decisions))).batch(0) if num else None
+    return (
+        TrajectoryBatches(validation, BatchingConfig(num_decisions=min(num, num_decisions))).batch(0) if num else None
+    )
 
 
 def card_notes(training: TrajectoryTraining) -> dict[str, Any]:

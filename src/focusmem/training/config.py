@@ -8,7 +8,6 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from focusmem.errors import ConfigError
 from focusmem.settings import checked_dataclass
 
-
 READOUT_TIMES: Final = 3.0
 """The readout's learning rate in our own recipes, in multiples of the other parts' rate."""
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from pydantic import NonNegativeFloat
+
 from focusmem.errors import CheckpointError
 from focusmem.model.calibration import Norm
 from focusmem.model.checkpoint import Checkpoint
@@ -36,7 +37,7 @@ LEARNING_RATE = 1e-5
 READOUT_SETTINGS = ("readout.hidden_width",)
 GATE_SETTINGS = ("gate.sees_evidence", "gate.evidence_source", "gate.shares_projection", "gate.hidden_width")
 NOT_YET_TRAINED = ("state_source", "state_layer", *READOUT_SETTINGS, *GATE_SETTINGS)
-"""Stage A uses neither state, readout nor gate, so a memory with any settings of these may begin with what it leaves."""
+"""Stage A trains neither state, readout nor gate; a memory with any settings of these may begin with what it leaves."""
 _NUM_TOKENS = "compressor.num_tokens"
 """A memory with fewer tokens may begin with the first queries of one with more."""
 

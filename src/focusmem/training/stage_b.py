@@ -134,9 +134,7 @@ class StageB:
         inputs = list[Tensor]()
         if of_readout:
             summary_NE = torch.cat([group.summary_NE for group in groups])
-            inputs.append(
-                policy.readout.seen(state_BU[of_row], summary_NE, policy.compressor.role_vectors_RD[roles])
-            )
+            inputs.append(policy.readout.seen(state_BU[of_row], summary_NE, policy.compressor.role_vectors_RD[roles]))
         if of_gate:
             blocks_NKD = policy.read(groups, places, state_BU if self.config.is_dynamic else None)
             gate_state_NU = policy.gate_state(rows.decisions, state_BU)[of_row]

@@ -150,7 +150,9 @@ class TrainingRun:
         losses["total"] = sum(self._weight(name) * value for name, value in losses.items())
         *kept, num_tokens, num_late = map(round, numbers[len(LOSS_NAMES) :])
         self.is_late = num_late > 0
-        return StepReport(self.step, losses, gradient_norm, rate, Passage(*kept), num_tokens, waited_s, self._vital_signs())
+        return StepReport(
+            self.step, losses, gradient_norm, rate, Passage(*kept), num_tokens, waited_s, self._vital_signs()
+        )
 
     def _calibrate(self, shares: Sequence[Prepared]) -> None:
         """Calibrates the norms of parts that begin to learn, equally in all processes, with the first batch that has

@@ -82,9 +82,7 @@ def measure_benefit(
             remembered = _remembered(memory, chosen, share, rows, encoded)
             helped = reply_nats(policy, memory.inject(rows.decisions, remembered), max_tokens=_MAX_TOKENS)
             if chosen.is_dynamic:
-                own = sums_of_memory(
-                    memory, share, rows, encoded, remembered, is_dynamic=True, max_tokens=_MAX_TOKENS
-                )
+                own = sums_of_memory(memory, share, rows, encoded, remembered, is_dynamic=True, max_tokens=_MAX_TOKENS)
                 sums += own.tensor(policy.device)
             pairs = iter(zip(alone, helped, strict=True))
             first = number * _EPISODES_AT_ONCE
