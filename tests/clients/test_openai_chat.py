@@ -11,7 +11,7 @@ from factories import make_screenshot
 from focusmem.clients.base import ChatReply
 from focusmem.clients.openai_chat import ChatConfig, OpenAIChat
 from focusmem.errors import ConfigError, WorldError
-from focusmem.schemas import Turn
+from focusmem.schemas import Instruction, Turn
 
 PICTURE = make_screenshot(1)
 PROMPT = (Turn("system", ("Be brief.",)), Turn("user", ("Here:", PICTURE, "What is it?")))
@@ -161,3 +161,16 @@ def test_an_address_names_server_and_model(monkeypatch):
     assert server.headers[0]["Authorization"] == "Bearer secret"
     with pytest.raises(ConfigError, match="names no model"):
         ChatConfig.of("http://localhost:8000/v1", key_variable="EYES_KEY")
+
+
+def test_neighbouring_texts_are_sent_as_one():
+    """Some servers put a line break between them, and the mark of the instruction must not change what is asked."""
+    asked = (
+        Turn("user", ("Task: ", Instruction("find it"), ".")),
+        Turn("user", ("Here:", " look ", PICTURE, "What", " is it?")),
+    )
+    with ChatServer(completion("x")) as server:
+        OpenAIChat(ChatConfig(url=server.url, model="eyes", timeout_s=PATIENT_S)).ask(asked)
+    task, look = (message["content"] for message in server.asked[0]["messages"])
+    assert task == "Task: find it."
+    assert [part.get("text") for part in look] == ["Here: look ", None, "What is it?"]
