@@ -2,6 +2,7 @@
 
 import base64
 import json
+from itertools import groupby
 
 import pytest
 
@@ -36,12 +37,12 @@ def echo(asked):
 
 
 def messages_of(prompt):
-    """The texts and pictures of turns, as a server gets them."""
+    """The texts and pictures of turns, as a server gets them; neighbouring texts are one."""
     shown = []
     for turn in prompt:
-        for part in turn.parts:
-            is_picture = isinstance(part, Screenshot)
-            shown.append((turn.role, base64.b64encode(part.png).decode() if is_picture else part))
+        for is_picture, run in groupby(turn.parts, key=lambda part: isinstance(part, Screenshot)):
+            own = [base64.b64encode(part.png).decode() for part in run] if is_picture else ["".join(list(run))]
+            shown += [(turn.role, one) for one in own]
     return shown
 
 

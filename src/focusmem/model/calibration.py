@@ -14,6 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+_LEAST_SPREAD = 0.01
+"""The least standard deviation of a coordinate after the norm; smaller ones count as noise."""
+
 
 class FixedNorm(nn.Module):
     """A layer norm that training does not change: its weight and bias are no parameters, but are stored with them."""
@@ -32,9 +35,6 @@ class FixedNorm(nn.Module):
 
 
 Norm: TypeAlias = nn.LayerNorm | FixedNorm
-
-_LEAST_SPREAD = 0.01
-"""The least standard deviation of a coordinate after the norm; smaller ones count as noise."""
 
 
 def are_calibrated(norms: Sequence[Norm]) -> bool:
