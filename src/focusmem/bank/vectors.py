@@ -152,6 +152,8 @@ class VectorTable:
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         """Like `contents`, but without rows whose texts are damaged."""
+        if not ids:
+            return {}
         found = self.read([*ENTRY_COLUMNS, "entry_check"], where=_among(ids))
         is_sound_N = entry_checks(found) == found["entry_check"]
         return dict(
