@@ -1,4 +1,4 @@
-"""The `focusmem` command: the list of its verbs."""
+"""The `focusmem` command: the list of its subcommands."""
 
 import atexit
 import logging
