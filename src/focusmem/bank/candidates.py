@@ -1,4 +1,6 @@
-"""What a search knows of each trajectory besides its vector: id, keys of the leakage guard, outcome, source. N rows."""
+"""The data of each trajectory that a search uses besides its vector: id, keys of the leakage guard, outcome, source. N
+rows.
+"""
 
 import hashlib
 from collections.abc import Collection, Iterable
