@@ -188,7 +188,7 @@ def _counts_below(
 
 
 def write_threshold(memory: Path, choice: ActionChoice, candidates: Sequence[float] | None = None) -> Checkpoint:
-    """Stores the chosen threshold in a memory, with the figures of the choice and its candidates."""
+    """Writes the chosen threshold to a memory's card, with the figures of the choice and its candidates."""
     told = asdict(choice) | {"candidates": None if candidates is None else list(candidates)}
     return Checkpoint.open(memory).with_threshold(choice.threshold_logit, notes={"threshold": told})
 
