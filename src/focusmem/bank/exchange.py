@@ -86,7 +86,7 @@ class _UnusableError(Exception):
 
 
 def _export_one(bank: StoredBank, name: str, export: ExportFolder) -> str:
-    """Returns the digest of the trajectory."""
+    """Exports one trajectory, and returns its digest."""
     try:
         stored = bank.load(name)
         pictures = dict(stored.screenshots)

@@ -51,7 +51,7 @@ def embed(policy: MemoryPolicy, share: Prepared, look: Look | None = None) -> Em
 
 
 def brought_along(pixels: Pixels | None, look: Look | None, backbone: Backbone) -> Mapping[str, VisionFeatures]:
-    """Features of the pictures that a batch carries, or that were seen beforehand."""
+    """Features of the pictures that a batch carries, or features that were computed beforehand."""
     if isinstance(look, Mapping):
         return look
     if pixels is None or not pixels.digests:

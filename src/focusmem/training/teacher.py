@@ -60,8 +60,8 @@ def lesson_store(folder: Path, backbone: Backbone, config: TeacherConfig | None 
 
 
 class Teacher:
-    """Asks the frozen policy about each item. Decoding one reply takes as long as decoding hundreds, so questions are
-    collected first.
+    """Asks the frozen policy about each item. Decoding hundreds of replies together takes as long as decoding one, so
+    questions are collected first.
     """
 
     def __init__(

@@ -222,7 +222,7 @@ class LabDecisions:
         return None
 
     def training_item(self, item: EvidenceItem, source: Rollout) -> TrainingItem:
-        """An item of an episode as training reads it, with its lesson if there are lessons."""
+        """Converts an item of an episode to the form for training, with its lesson if there are lessons."""
         prompt = self.corpus.texts.serialise(item, {step.screenshot.sha256: _stand_in(step) for step in item.steps})
         name = item.trajectory_id or item.item_id
         family = self.world.site(source.task.site_id).family

@@ -47,7 +47,7 @@ _TITLE, _HEAD, _BODY, _SMALL = Font(16, True), Font(14, True), Font(13), Font(12
 
 @dataclass(frozen=True)
 class Address:
-    """A path taken apart."""
+    """The parts of a path."""
 
     site_id: str
     parts: tuple[str, ...]
