@@ -135,9 +135,7 @@ def train(
         int | None, typer.Option(min=0, help="Steps of the last stage, which trains the gate alone; 0 leaves it out.")
     ] = None,
     episodes: Annotated[int | None, typer.Option(help="New episodes per step.")] = None,
-    drills: Annotated[
-        int | None, typer.Option(help="Drills per step, of each of the two kinds (numbers, conventions of sites).")
-    ] = None,
+    drills: Annotated[int | None, typer.Option(help="Drills per step, of each kind (numbers, conventions).")] = None,
     workers: WorkersOption = None,
     device: Annotated[str | None, typer.Option(help="cuda, or cpu for a trial.")] = None,
     config: ConfigFile = None,

@@ -102,8 +102,7 @@ def train(
 
     To repeat a training: focusmem train --config runs/memory/run.json --out runs/again
 
-    On several GPUs: first run the command with --only-prepare, then: torchrun --nproc-per-node 8 -m focusmem.cli.main
-    train ...
+    On several GPUs: first add --only-prepare, then: torchrun --nproc-per-node 8 -m focusmem.cli.main train ...
 
     On a laptop, after `focusmem demo`: focusmem train full runs/demo-0/full --recipe paper-lab --steps 2 --batch 4
     --workers 0 --device cpu --set data.min_steps=1 --set data.outcomes=null --out runs/own
