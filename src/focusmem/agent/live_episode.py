@@ -65,8 +65,8 @@ class LiveEpisode:
 
 
 def storable_text(text: str) -> str:
-    """Text of a policy or a page in a form that a record can hold. Such text may contain any character, and none of
-    them may end a run.
+    """Converts text of a policy or a page to a form that a record can hold. Such text may contain any character, and no
+    character may make the run fail.
     """
     return _NOT_STORABLE.sub("\ufffd", text)[:MAX_TEXT_LENGTH]
 
@@ -76,7 +76,9 @@ def _looks_the_same(first: Step, second: Step) -> bool:
 
 
 def _choice(step: Step) -> object:
-    """Actions are compared without their reasoning; replies that are no action are compared as text."""
+    """The part of a step that is compared: the action without its reasoning, or the reply's text if it is not an
+    action.
+    """
     if step.action is None:
         return step.reply
     return step.action.name, step.action.arguments.model_dump(exclude={"reasoning"})

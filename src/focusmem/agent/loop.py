@@ -1,4 +1,4 @@
-"""The agent's loop: look, ask, read, act."""
+"""The agent's loop: observe the page, ask the mind, parse the reply, perform the action."""
 
 import logging
 import time
@@ -47,7 +47,7 @@ async def _step(episode: LiveEpisode, browser: Browser, ask: Ask) -> None:
         seen = await browser.observe()
     with timed(seconds, "wait"):
         reply = await ask(episode.decision(seen))
-    # The time beyond the parts that the mind reports is waiting, mostly for decisions of other episodes.
+    # Time that the mind does not report as a part is waiting time, mostly for decisions of other episodes.
     seconds["wait"] = max(0.0, seconds["wait"] - sum(reply.notes.seconds.values()))
     action: AnyAction | None = None
     performed = Performed()

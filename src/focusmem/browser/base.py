@@ -55,9 +55,10 @@ class BrowserLimits:
     """Width of the view and of every screenshot, in pixels."""
     height: PositiveInt = 720
     scroll_pixels: PositiveInt | None = None
-    """How far one scroll goes; None takes a share of the height."""
+    """Distance of one scroll, in pixels. None uses a share of the height."""
     load_s: NonNegativeFloat = 5.0
-    """How long a page may go on loading after it has arrived; then it is observed as it is."""
+    """How long a page may continue to load after its content has arrived. After that it is observed in its current
+    state."""
     settle_s: NonNegativeFloat = 0.5
     """Time for the page's scripts after each action."""
     wait_s: NonNegativeFloat = 2.0

@@ -44,7 +44,7 @@ class ChromiumBrowser:
         self._limit: asyncio.Timeout | None = None
         """The time limit of the running call."""
         self._ending: str | None = None
-        """How the page ended, if it did."""
+        """How the page ended; None while the page is open."""
 
     @classmethod
     async def launch(
@@ -209,8 +209,8 @@ class ChromiumBrowser:
             raise
 
     def _on_end(self, context: BrowserContext, ending: str) -> None:
-        """Ends the running call at once. A page that is gone does not answer, so waiting for the limit would be
-        useless.
+        """Ends the running call at once. A closed or crashed page does not answer, so waiting for the time limit would
+        be useless.
         """
         if context is not self._context:
             return  # this browser has closed that context already

@@ -25,7 +25,7 @@ _GROUNDER_TIMEOUT_S: Final = 10.0
 class BrowserChoice:
     kind: BrowserKind = "chromium"
     grounder: Grounder | None = None
-    """Finds the point that a description means; None uses the names on the page."""
+    """Finds the point that a description means. None compares descriptions with the names on the page."""
 
 
 def make_grounder(address: str | None) -> Grounder | None:

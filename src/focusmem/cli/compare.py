@@ -14,10 +14,11 @@ def compare(
 ) -> None:
     """focusmem compare runs/full runs/none
 
-    Print how much better RUN does than RUN2, paired by task and for each kind of task, with 95 % intervals.
+    Print how much better RUN does than RUN2, over all tasks and for each kind of task. Runs are paired by task; figures
+    have 95 % intervals.
 
-    An error or a block counts as not won. A task that one of the runs has not attempted or not judged is left out; such
-    tasks are counted. Runs of different tasks are refused.
+    An error or a blocked episode counts as not won. A task that one of the runs has not attempted or not judged is left
+    out, and the number of such tasks is printed. Runs of different tasks are refused.
     """
     from focusmem.cli.output import print_json, print_table, printable
     from focusmem.evaluation.comparison import compare as compared
@@ -66,10 +67,10 @@ def table(
     """focusmem table runs/none runs/replay runs/action-only runs/content runs/full --plot table.png
 
     Print a row for each run over the same tasks: its success, errors, steps, time and tokens, and the share of offered
-    blocks that it accepted. A step's time is wall-clock time from observation to action. Compare it only between runs
-    with the same number of episodes at once.
+    blocks that were accepted. A step's time is wall-clock time from observation to action. Compare step times only
+    between runs with the same number of episodes at once.
 
-    The gains over the first run and over the run above are paired by task, with 95 % intervals.
+    Each row also shows the gains over the first run and over the run above, paired by task, with 95 % intervals.
     """
     from focusmem.cli.output import print_json, print_markdown, print_table, printable
     from focusmem.evaluation.table import tabulate

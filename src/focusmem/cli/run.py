@@ -35,7 +35,7 @@ Out = Annotated[Path | None, typer.Option(help="The run's folder; default: named
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 CheckpointFolder = Annotated[Path | None, typer.Option(help="The folder of a trained memory.", rich_help_panel=_PARTS)]
 EmbedderName = Annotated[
-    str | None, typer.Option(help="The embedder of searches: lab, a folder or a hub id.", rich_help_panel=_PARTS)
+    str | None, typer.Option(help="The embedder that searches use: lab, a folder or a hub id.", rich_help_panel=_PARTS)
 ]
 TrustedSources = Annotated[
     bool | None,
@@ -47,13 +47,15 @@ TrustedSources = Annotated[
 ]
 GrounderAddress = Annotated[
     str | None,
-    typer.Option(help="A grounding model's endpoint as URL#model; default: names on the page.", rich_help_panel=_PARTS),
+    typer.Option(
+        help="A grounding model's endpoint as URL#model; default: match element names.", rich_help_panel=_PARTS
+    ),
 ]
 CacheFolder = Annotated[
     Path | None,
     typer.Option(
-        help="A folder that keeps encoded items, as `focusmem bank encode` does. The bank is encoded before the first "
-        "episode (--set memory.encodes_bank=false leaves this out); without a folder, only what fits in memory.",
+        help="A folder for encoded items, which later runs and `focusmem bank encode` share. Without it, items are "
+        "kept in memory only. The bank is encoded before the first episode, unless memory.encodes_bank is false.",
         rich_help_panel=_PARTS,
     ),
 ]
@@ -63,7 +65,8 @@ NumProcesses = Annotated[
 NumAttempts = Annotated[int | None, typer.Option(help="Attempts at each task.", rich_help_panel=_MORE)]
 MaxSteps = Annotated[int | None, typer.Option(help="The step budget of every task.", rich_help_panel=_MORE)]
 Recipe = Annotated[
-    str | None, typer.Option(help="Initial settings: lab or web; default: as fits the suite.", rich_help_panel=_MORE)
+    str | None,
+    typer.Option(help="Initial settings: lab or web; default: the one that suits the suite.", rich_help_panel=_MORE),
 ]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Resume the run in --out; never begin one.", rich_help_panel=_MORE)
@@ -124,11 +127,12 @@ def run(
 ) -> None:
     """focusmem run https://example.org/ --instruction "Find the opening hours" --policy Qwen/Qwen3-VL-8B-Instruct
 
-    Let an agent attempt tasks: those of a suite, those of a file, or one on any page. The same command resumes a run
-    that was stopped.
+    Let an agent attempt the tasks of a suite, the tasks of a file, or one task on any page. The same command resumes a
+    run that was stopped.
 
     A file holds one task in each line: {"task_id": "mug", "instruction": "How much is the blue mug?", "start_url":
-    "https://shop.example/", "site": "shop.example", "answer": "12 euros"}. Without an answer an episode is not judged.
+    "https://shop.example/", "site": "shop.example", "answer": "12 euros"}. The answer is optional; if the policy stops
+    in a task without one, the episode is not judged.
 
     On a laptop: focusmem run lab --memory full --tasks 5 --cache my-cache
     """

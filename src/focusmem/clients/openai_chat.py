@@ -36,7 +36,7 @@ class ChatConfig:
     max_tokens: PositiveInt = 256
     """Maximum tokens of a reply."""
     temperature: NonNegativeFloat = 0.0
-    """Zero takes the likeliest token each time."""
+    """Zero means greedy decoding."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Sample only from the likeliest tokens that together reach this probability."""
     timeout_s: PositiveFloat = 120.0
@@ -46,7 +46,7 @@ class ChatConfig:
     num_attempts: PositiveInt = 3
     """Maximum number of requests if the server cannot be reached, is busy or fails."""
     wait_s: NonNegativeFloat = 0.5
-    """Pause before the second attempt; doubled before each further one."""
+    """Pause before the second request. It is doubled before each further request."""
 
     def __post_init__(self) -> None:
         if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).netloc:
@@ -141,7 +141,7 @@ class OpenAIChat:
 
 
 class _PassingError(Exception):
-    """An error that a second attempt may avoid."""
+    """An error that may not occur again if the request is repeated."""
 
 
 class _EveryStatus(urllib.request.HTTPErrorProcessor):

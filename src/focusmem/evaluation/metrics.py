@@ -22,7 +22,7 @@ def summarise(folder: RunFolder) -> dict[str, Any]:
 def figures(
     manifest: Manifest, episodes: Sequence[StoredEpisode], preparation: Preparation | None = None
 ) -> dict[str, Any]:
-    """A rate or a mean over nothing is None.
+    """The figures of a run. A rate or a mean over nothing is None.
 
     `success_rate` is over the frozen set of tasks, each attempted `num_attempts` times: an attempt that is an error,
     blocked, missing or not judged counts as not won. `judged_success_rate` is over the judged attempts.
@@ -83,7 +83,7 @@ def has_hit_max(one: StoredEpisode) -> bool:
 
 
 def by_task(episodes: Iterable[StoredEpisode]) -> dict[str, list[StoredEpisode]]:
-    """The finished attempts at each task that has any."""
+    """The finished attempts at each task that has at least one."""
     found: dict[str, list[StoredEpisode]] = {}
     for one in episodes:
         found.setdefault(one.episode.task.task_id, []).append(one)
@@ -102,7 +102,9 @@ def _success(tasks: Sequence[ManifestTask], num_attempts: int, episodes: Sequenc
 
 
 def _rate(name: str, won: Sequence[Sequence[bool]]) -> dict[str, Any]:
-    """`won` holds the attempts at each task. Attempts at one task tend to end alike, so the interval groups them."""
+    """`won` holds the attempts at each task. Attempts at one task tend to have the same outcome, so the interval treats
+    them as a group.
+    """
     trials = list(chain.from_iterable(won))
     is_grouped = any(len(own) > 1 for own in won)
     interval = grouped_interval(won) if is_grouped else wilson_interval(sum(trials), len(trials))
@@ -141,7 +143,8 @@ def _steps(episodes: Sequence[StoredEpisode]) -> dict[str, Any]:
 
 
 def _conditions(episodes: Sequence[StoredEpisode], notes: Sequence[StepNotes]) -> dict[str, Any]:
-    """What the times depend on. Resuming a run may change it, so `parallel` and `num_before` list every value.
+    """The conditions that the times depend on. They may change when a run is resumed, so `parallel` and `num_before`
+    list every value.
 
     Every step of a batch records the number of items that were encoded for the whole batch. Each step therefore
     contributes its share of that number.

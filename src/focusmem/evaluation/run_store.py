@@ -163,14 +163,14 @@ class RunStore:
             save_trajectory(stored.folder / TRAJECTORY_FOLDER, judged, found.screenshots, replace=True)
 
     def keep_recalled(self, name: str, stored: StoredTrajectory) -> None:
-        """Stores a trajectory that memory offered, once per run, for people who read the run."""
+        """Stores a trajectory that memory offered, once per run. People who read the run can look at it."""
         place = self.path / RECALLED_FOLDER / name
         if place.exists():
             return
         try:
             save_trajectory(place, stored.trajectory, stored.screenshots)
         except StorageError:
-            if not place.exists():  # otherwise another process of this run was faster
+            if not place.exists():  # otherwise another process of this run has stored it
                 raise
 
 

@@ -1,4 +1,4 @@
-"""Everything that decides how a run goes, as one record, and the named recipes that fill it."""
+"""All settings of a run as one record, and the named recipes that fill it."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
@@ -44,7 +44,8 @@ class PolicySettings:
     prompts: str | None = None
     """The wording of prompts: `lab`, or a folder with `agent` and `evidence`; None uses the policy's own."""
     shows_errors: bool | None = None
-    """Whether prompts say which actions failed, and why. None: as in the memory's training; without a memory, yes."""
+    """Whether prompts say which actions failed, and why. None means as in the memory's training, and yes if there is no
+    trained memory."""
     generation: GenerationConfig = GenerationConfig()
     """How replies are decoded."""
     seed: Annotated[int, Field(ge=0)] = 0
@@ -58,11 +59,11 @@ class MemorySettings:
     checkpoint: str | None = None
     """The folder of a trained memory; None uses the one that ships, if there is one."""
     bank: str | None = None
-    """The folder of a bank or of an exported bank, or `lab` for the bank that ships. None: in the laboratory, all
-    trajectories of its experts; elsewhere the shipped bank, if the policy is the shipped one.
+    """The folder of a bank or of an exported bank, or `lab` for the bank that ships. With None, a run in the laboratory
+    searches all trajectories of its experts. Elsewhere it searches the shipped bank, if the policy is the shipped one.
     """
     lab_bank_sites: _Count | None = None
-    """Search only trajectories of this many laboratory sites, the first ones."""
+    """Search only trajectories of this number of laboratory sites, counted from the first."""
     embedder: str | None = None
     """`lab`, a folder or a hub id; None uses the policy's own, if there is one."""
     outcomes: tuple[Outcome, ...] | None = ("success",)
