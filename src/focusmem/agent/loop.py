@@ -5,13 +5,14 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from focusmem.agent.decision import Decision
-from focusmem.agent.live_episode import LiveEpisode, storable_text
+from focusmem.agent.live_episode import LiveEpisode
 from focusmem.agent.mind import Reply
 from focusmem.agent.timing import timed
 from focusmem.browser.base import Browser, Performed
 from focusmem.errors import BlockedError, PolicyError, WorldError
 from focusmem.schemas import Observation, Step, StepNotes, parse_action
 from focusmem.schemas.action import AnyAction
+from focusmem.schemas.record import storable_text
 
 Ask = Callable[[Decision], Awaitable[Reply]]
 

@@ -65,9 +65,9 @@ def stored_attempt(stored: StoredEpisode, task: Task | None = None) -> Attempt:
     episode, found = stored.episode, stored.trajectory()
     task = task or episode.task
     if found is None:
-        return Attempt(task, None, {}, episode.answer, episode.error)
+        return Attempt(task, None, {}, episode.answer, episode.error, episode.reward)
     trajectory = found.trajectory.model_copy(update=_ANONYMOUS)
-    return Attempt(task, trajectory, found.screenshots, episode.answer, episode.error)
+    return Attempt(task, trajectory, found.screenshots, episode.answer, episode.error, episode.reward)
 
 
 def judge_again(
