@@ -87,12 +87,17 @@ class Judge(Protocol):
         """
 
 
+def needs_judge(judge: Judge | None, attempt: Attempt) -> bool:
+    """Whether the rules leave the attempt to the judge. An error is an error, and some judges want an answer."""
+    return attempt.error is None and (attempt.answer is not None or (judge is not None and not judge.needs_answer))
+
+
 async def judged(judge: Judge | None, attempt: Attempt) -> Verdict:
     """The verdict on an attempt: the rules first, then the judge."""
     task_id = attempt.task.task_id
     if attempt.error is not None:
         return Verdict(task_id=task_id, outcome="error", reason=attempt.error, judge=RULES)
-    if attempt.answer is None and (judge is None or judge.needs_answer):
+    if not needs_judge(judge, attempt):
         reason = f"The policy did not stop within {attempt.task.max_steps} steps."
         return Verdict(task_id=task_id, outcome="failure", score=0.0, reason=reason, judge=RULES)
     if judge is None:

@@ -12,6 +12,7 @@ from focusmem.judges.inquiry import CountingInquiry, Estimate, Inquiry, LiveInqu
 from focusmem.judges.judge_model import JudgeModel
 from focusmem.schemas import JudgeCost, Outcome, StrictReading, Verdict
 from focusmem.schemas.record import storable_text
+from focusmem.schemas.verdict import judge_key
 from focusmem.templates import Templates
 
 OWN_PROMPTS: Final = Path(__file__).parent / "prompts"
@@ -54,6 +55,11 @@ class ChatJudge(ABC):
         self.needs_answer = self.asks_only_after_stop if needs_answer is None else needs_answer
         folder, slots = self.wording()
         self.texts = Templates((prompts or OWN_PROMPTS) / folder, slots=slots)
+
+    @property
+    def key(self) -> str:
+        """The key of this judge's verdicts."""
+        return judge_key(self.name, self.profile, self.model.name, self.texts.digest, self.model.temperature)
 
     @property
     def asks_only_after_stop(self) -> bool:

@@ -43,6 +43,7 @@ class LiveInquiry:
         return Consultation(
             model=self._model.name,
             prompts=self._prompts,
+            temperature=self._model.temperature,
             departures=tuple(self._departures),
             replies=tuple(self._replies[part] for part in self._order if part in self._replies),
         )

@@ -22,12 +22,14 @@ class JudgeModel:
         name: str | None = None,
         max_together: int = 8,
         seed: int | None = None,
+        temperature: float = 0.0,
         departures: tuple[str, ...] = (),
     ) -> None:
         """Without a client, every question raises WorldError, so attempts stay `not_judged`. `name` is the model's
-        name on verdicts, by default the client's. `departures` say what differs from the judge's profile.
+        name on verdicts, by default the client's. `temperature` is the one that the client asks for. `departures` say
+        what differs from the judge's profile.
         """
-        self.client, self.seed, self.departures = client, seed, departures
+        self.client, self.seed, self.temperature, self.departures = client, seed, temperature, departures
         self.name = name or ("unknown" if client is None else client.identity)
         self.max_together = max_together
         self._threads = ThreadPoolExecutor(max_together, thread_name_prefix="judge")

@@ -49,6 +49,16 @@ class JudgeSettings:
     """Questions and attempts under way at the same time."""
     timeout_s: Annotated[float, Field(gt=0)] = 300.0
     """Limit of one request."""
+    prompt_price: NonNegativeFloat | None = None
+    """Dollars for a million tokens of prompts; None if not known."""
+    reply_price: NonNegativeFloat | None = None
+    """Dollars for a million tokens of replies; None if not known."""
+
+    def usd(self, num_prompt_tokens: int, num_reply_tokens: int) -> float | None:
+        """The price of so many tokens."""
+        if self.prompt_price is None or self.reply_price is None:
+            return None
+        return (num_prompt_tokens * self.prompt_price + num_reply_tokens * self.reply_price) / 1e6
 
 
 CHAT_JUDGES: Final[Mapping[str, type[ChatJudge]]] = {
@@ -110,6 +120,7 @@ def judge_model(
         client,
         name=model,
         max_together=settings.num_together,
+        temperature=settings.temperature,
         seed=_OFFICIAL_SEED if profile == "official" else None,
         departures=tuple(departures),
     )

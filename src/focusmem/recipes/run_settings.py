@@ -12,6 +12,7 @@ from focusmem.evaluation.runner import RunnerConfig
 from focusmem.lab.suite import LabSuiteConfig
 from focusmem.model.evidence_cache import CacheConfig
 from focusmem.model.generation import GenerationConfig
+from focusmem.recipes.run_judge import JudgeSettings
 from focusmem.schemas import Outcome, Run
 from focusmem.settings import checked_dataclass, from_plain
 
@@ -99,6 +100,7 @@ class RunSettings:
     policy: PolicySettings = PolicySettings()
     memory: MemorySettings = MemorySettings()
     browser: BrowserSettings = BrowserSettings()
+    judge: JudgeSettings = JudgeSettings()
     runner: RunnerConfig = RunnerConfig()
     num_processes: _Count = 1
     """Processes that share the tasks, each with its own policy; this keeps a GPU busier if the policy is small."""
@@ -108,6 +110,11 @@ SPEED_ONLY: Final = (
     "runner",
     "num_processes",
     "policy.device",
+    "judge.url",
+    "judge.num_together",
+    "judge.timeout_s",
+    "judge.prompt_price",
+    "judge.reply_price",
     "memory.encodes_bank",
     "memory.cache.folder",
     "memory.cache.memory_limit_bytes",

@@ -1,9 +1,11 @@
 """A verdict: a judge's decision about one finished attempt, and what a judge model was asked and replied for it."""
 
+import re
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from focusmem.files import sha256_hex
 from focusmem.schemas.record import Digest, NonEmptyText, Record, Text
 
 Outcome = Literal["success", "failure", "error", "not_judged"]
@@ -13,6 +15,13 @@ StrictReading = Literal["success", "failure", "unreadable"]
 """What a strict parser reads in a judge model's reply."""
 
 Count = Annotated[int, Field(ge=0)]
+
+
+def judge_key(judge: str, profile: str | None = None, *asked_for: object) -> str:
+    """A file name for a judge. `asked_for` says which model is asked, and how; rules have none."""
+    words = [re.sub(r"[^A-Za-z0-9]+", "-", word).strip("-")[:40] for word in (judge, profile or "") if word]
+    digest = sha256_hex(repr((judge, profile, *asked_for)).encode())[:8]
+    return ".".join([*filter(None, words), *([digest] if asked_for else [])])
 
 
 class JudgeReply(Record):
@@ -41,6 +50,8 @@ class Consultation(Record):
     """The model that judged."""
     prompts: Digest
     """The digest of the judge's wording."""
+    temperature: Annotated[float, Field(ge=0)] = 0.0
+    """As asked for; `departures` says if the endpoint refused it."""
     departures: tuple[NonEmptyText, ...] = ()
     """What differs from the judge's profile: another model, or settings that the endpoint refused."""
     replies: tuple[JudgeReply, ...] = ()
@@ -101,6 +112,15 @@ class Verdict(Record):
         if self.score is not None and self.outcome not in ("success", "failure"):
             raise ValueError(f"has a score, yet its outcome is {self.outcome}")
         return self
+
+    @property
+    def key(self) -> str:
+        """Names the judge, as the files of verdicts do: equal for verdicts by the same judge, profile, model, wording
+        and temperature.
+        """
+        asked = self.consultation
+        asked_for = () if asked is None else (asked.model, asked.prompts, asked.temperature)
+        return judge_key(self.judge, self.judge_profile, *asked_for)
 
     @property
     def is_final(self) -> bool:
