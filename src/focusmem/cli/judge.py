@@ -51,7 +51,12 @@ DryRun = Annotated[
 Replay = Annotated[
     bool, typer.Option("--replay", help="Only parse stored replies again; nothing is sent.", rich_help_panel=_WHAT)
 ]
-Again = Annotated[bool, typer.Option("--again", help="Repeat judgements that exist.", rich_help_panel=_WHAT)]
+Again = Annotated[
+    bool,
+    typer.Option(
+        "--again", help="Repeat judgements that exist, from stored replies if there are any.", rich_help_panel=_WHAT
+    ),
+]
 Beside = Annotated[
     bool, typer.Option("--beside", help="Leave the verdicts that count as they are.", rich_help_panel=_WHAT)
 ]
@@ -111,8 +116,7 @@ def judge(
         "url": url,
         "prompts": prompts and str(prompts),
         "num_together": together,
-        "prompt_price": price and price[0],
-        "reply_price": price and price[1],
+        "endpoint.prices": price and {"prompt": price[0], "reply": price[1]},
     }
     request = JudgeRequest(
         judges=tuple(judges or ()),

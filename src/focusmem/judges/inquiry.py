@@ -4,7 +4,6 @@ A judge decides by an `Inquiry`: live, from stored replies, or one that only cou
 """
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -15,11 +14,11 @@ from focusmem.judges.fences import is_echo
 from focusmem.judges.judge_model import JudgeModel
 from focusmem.schemas import Consultation, JudgeCost, JudgeReply, Prompt, Screenshot, StrictReading, Turn
 from focusmem.schemas.record import storable_text
+from focusmem.thinking import set_thinking_aside
 
 _CHARACTERS_PER_TOKEN: Final = 4
 _PIXELS_PER_TOKEN: Final = 750
 _REPLY_TOKENS: Final = 300
-_THOUGHT: Final = re.compile(r"^.*</think(?:ing)?>", re.DOTALL)
 
 
 class Inquiry(Protocol):
@@ -148,7 +147,7 @@ def all_of(readings: Sequence[StrictReading]) -> StrictReading:
 
 def spoken(reply: JudgeReply) -> str:
     """The reply without the thoughts that some models write before it."""
-    return _THOUGHT.sub("", reply.text)
+    return set_thinking_aside(reply.text).answer
 
 
 def without_metadata(prompt: Prompt, known: dict[str, Screenshot]) -> Prompt:

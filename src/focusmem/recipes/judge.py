@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from focusmem.clients.base import ChatClient
+from focusmem.clients.spending import Usage
 from focusmem.errors import ConfigError
 from focusmem.evaluation.agreement import judging_figures, read_labels
 from focusmem.evaluation.metrics import summarise
@@ -17,7 +18,7 @@ from focusmem.files import write_whole
 from focusmem.judges.base import Judge
 from focusmem.judges.inquiry import Estimate
 from focusmem.progress import Progress
-from focusmem.recipes.run_judge import JudgeSettings, make_auditor, make_judge
+from focusmem.recipes.run_judge import JudgeSettings, make_auditor, make_judge, with_store
 from focusmem.recipes.run_settings import RunSettings, settings_of
 from focusmem.recipes.run_suite import make_suite
 from focusmem.schemas import JudgeCost, RunFolder, Task
@@ -65,14 +66,14 @@ def estimate_run(path: Path, request: JudgeRequest) -> dict[str, Any]:
     """What `judge_run` would ask for, before anything is spent."""
     offline = replace(request, changes={**request.changes, "url": None})
     _, rejudging, _ = _prepare(path, offline, None)
-    settings = _judge_settings(_run_settings(RunFolder.open(path)), request)
+    settings = _judge_settings(RunFolder.open(path), request)
     return _in_plain(rejudging.estimate(), settings)
 
 
 def screen_run(path: Path, request: JudgeRequest, *, client: ChatClient | None = None) -> dict[str, Any]:
     """Audits the failed attempts of a reference run, and freezes the subset that is left."""
     folder = RunFolder.open(path)
-    settings = _judge_settings(_run_settings(folder), request)
+    settings = _judge_settings(folder, request)
     auditor = make_auditor(settings, client=client)
     with Progress("screen", total=len(to_audit(folder))) as line:
         spent = _Spent()
@@ -86,7 +87,7 @@ def screen_run(path: Path, request: JudgeRequest, *, client: ChatClient | None =
 
 def estimate_screen(path: Path, request: JudgeRequest) -> dict[str, Any]:
     folder = RunFolder.open(path)
-    settings = _judge_settings(_run_settings(folder), request)
+    settings = _judge_settings(folder, request)
     return _in_plain(estimate_screening(folder, make_auditor(replace(settings, url=None))), settings)
 
 
@@ -114,7 +115,7 @@ def _judges(
 ) -> tuple[Sequence[Judge | None], Mapping[str, Task] | None]:
     """The judges, and the suite's current tasks if the suite was read."""
     run_settings = _run_settings(folder)
-    settings = _judge_settings(run_settings, request)
+    settings = _judge_settings(folder, request)
     judges = [_named(words, settings, client) for words in request.judges]
     if judges and request.tasks is None:
         return judges, None
@@ -138,9 +139,10 @@ def _run_settings(folder: RunFolder) -> RunSettings | None:
     return settings_of(run) if "settings" in run.config else None
 
 
-def _judge_settings(run_settings: RunSettings | None, request: JudgeRequest) -> JudgeSettings:
+def _judge_settings(folder: RunFolder, request: JudgeRequest) -> JudgeSettings:
+    run_settings = _run_settings(folder)
     base = JudgeSettings() if run_settings is None else run_settings.judge
-    return resolved(base, values=request.changes)
+    return with_store(resolved(base, values=request.changes), folder.path)
 
 
 def _named(words: str, settings: JudgeSettings, client: ChatClient | None) -> Judge:
@@ -174,10 +176,11 @@ def _told(folder: RunFolder, request: JudgeRequest, num_changed: int) -> dict[st
 
 
 def _in_plain(estimate: Estimate, settings: JudgeSettings) -> dict[str, Any]:
+    usage = Usage(estimate.num_prompt_tokens, estimate.num_reply_tokens)
     return {
         "at_most_calls": estimate.num_calls,
         "at_most_images": estimate.num_images,
         "about_prompt_tokens": estimate.num_prompt_tokens,
         "about_reply_tokens": estimate.num_reply_tokens,
-        "about_usd": settings.usd(estimate.num_prompt_tokens, estimate.num_reply_tokens),
+        "about_usd": usage.cost_usd(settings.endpoint.prices),
     }

@@ -1,13 +1,15 @@
 """Judges by name, from the settings of a run or of `focusmem judge`."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
-from pydantic import Field, NonNegativeFloat, PositiveInt
+from pydantic import NonNegativeFloat, PositiveInt
 
 from focusmem.clients.base import ChatClient
 from focusmem.clients.openai_chat import ChatConfig, OpenAIChat
+from focusmem.clients.options import EndpointOptions
 from focusmem.errors import ConfigError
 from focusmem.judges.action_validity import ActionValidityJudge
 from focusmem.judges.automatic import AutomaticReward
@@ -24,6 +26,14 @@ from focusmem.judges.webvoyager import WebVoyagerJudge
 from focusmem.settings import checked_dataclass
 
 KEY_VARIABLE: Final = "FOCUSMEM_JUDGE_KEY"
+"""The environment variable that holds the key of a judge model's endpoint."""
+
+JUDGE_OPTIONS: Final = EndpointOptions(timeout_s=300.0)
+"""Longer than those of a policy: judge models think, and see many screenshots."""
+
+JUDGE_REPLIES: Final = "judge_replies"
+"""The folder of a judge model's replies in a run's."""
+
 _OFFICIAL_SEED: Final = 42
 """The seed of WebVoyager's own script."""
 
@@ -47,18 +57,8 @@ class JudgeSettings:
     """Limit of a reply, thoughts included. A verdict that is cut off cannot be read."""
     num_together: PositiveInt = 8
     """Questions and attempts under way at the same time."""
-    timeout_s: Annotated[float, Field(gt=0)] = 300.0
-    """Limit of one request."""
-    prompt_price: NonNegativeFloat | None = None
-    """Dollars for a million tokens of prompts; None if not known."""
-    reply_price: NonNegativeFloat | None = None
-    """Dollars for a million tokens of replies; None if not known."""
-
-    def usd(self, num_prompt_tokens: int, num_reply_tokens: int) -> float | None:
-        """The price of so many tokens."""
-        if self.prompt_price is None or self.reply_price is None:
-            return None
-        return (num_prompt_tokens * self.prompt_price + num_reply_tokens * self.reply_price) / 1e6
+    endpoint: EndpointOptions = JUDGE_OPTIONS
+    """Limits and prices of the endpoint, and where its replies are kept; without a folder, in the run's."""
 
 
 CHAT_JUDGES: Final[Mapping[str, type[ChatJudge]]] = {
@@ -85,6 +85,13 @@ def make_judge(name: str, settings: JudgeSettings, *, client: ChatClient | None 
         prompts=settings.prompts,
         needs_answer=settings.needs_answer,
     )
+
+
+def with_store(settings: JudgeSettings, run: Path) -> JudgeSettings:
+    """The settings with a place for the endpoint's replies. It is the run's own, so that no reply is paid twice."""
+    if settings.endpoint.store is not None:
+        return settings
+    return replace(settings, endpoint=replace(settings.endpoint, store=run / JUDGE_REPLIES))
 
 
 def make_auditor(settings: JudgeSettings, *, client: ChatClient | None = None) -> Auditor:
@@ -135,10 +142,11 @@ def is_same_model(model: str, asked_for: str) -> bool:
 
 def _client(settings: JudgeSettings, url: str, model: str) -> ChatClient:
     config = ChatConfig.of(
-        f"{url}#{model}",
+        url,
+        model,
+        settings.endpoint,
         key_variable=KEY_VARIABLE,
         max_tokens=settings.max_tokens,
         temperature=settings.temperature,
-        timeout_s=settings.timeout_s,
     )
     return OpenAIChat(config)
