@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-_NAMES: Final = "think|thinking|thought|thoughts|reasoning"
+_NAMES: Final = r"think\w*|thoughts?|reasoning"
 _OPENING: Final = re.compile(rf"\s*<({_NAMES})>", re.IGNORECASE)
 _CLOSING: Final = re.compile(rf"</(?:{_NAMES})>", re.IGNORECASE)
 _ANSWER: Final = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.DOTALL)

@@ -150,11 +150,11 @@ def test_a_bug_is_not_taken_for_the_worlds_fault():
 
 def test_whatever_the_world_says_can_be_kept():
     class Odd(FakeBrowser):
-        async def perform(self, action):
+        async def perform(self, action, point=None):
             return Performed(error="not\0found \ud800")
 
     class Broken(FakeBrowser):
-        async def perform(self, action):
+        async def perform(self, action, point=None):
             raise WorldError("gone\0")
 
     assert run([say("wait")], Odd(), max_steps=1).steps[0].error == storable_text("not\0found \ud800")

@@ -142,16 +142,14 @@ def run(
 ) -> None:
     """focusmem run https://example.org/ --instruction "Find the opening hours" --policy Qwen/Qwen3-VL-8B-Instruct
 
-    Let an agent attempt tasks: those of a suite, those of a file, or one on any page. The same command resumes a run
-    that was stopped.
+    Let an agent attempt tasks: of a suite, of a file, or one on any page. The same command resumes a stopped run.
 
     A file holds one task in each line: {"task_id": "mug", "instruction": "How much is the blue mug?", "start_url":
     "https://shop.example/", "site": "shop.example", "answer": "12 euros"}. Without an answer an episode is not judged.
 
-    A hosted model: focusmem run tasks.jsonl --policy https://api.example.com/v1 --model their-model, with its key in
-    the environment variable FOCUSMEM_POLICY_KEY. Its replies are kept in the run's folder, so a run that is resumed
-    pays for none of them twice. --set policy.endpoint.prices='{"prompt": 1.25, "reply": 10}' (dollars per million
-    tokens) adds up the costs.
+    A hosted model: focusmem run tasks.jsonl --policy https://api.example.com/v1 --model their-model, with the key in
+    FOCUSMEM_POLICY_KEY. --set policy.endpoint.prices='{"prompt": 1.25, "reply": 10}' adds up the costs (dollars per
+    million tokens). Its replies are kept in the run's folder, so resuming pays for none of them twice.
 
     On a laptop: focusmem run lab --memory full --tasks 5 --cache my-cache
     """

@@ -25,7 +25,7 @@ from focusmem.errors import ConfigError, MissingPackageError
 try:
     import httpcore2
     import httpx2
-    from openai import APIConnectionError, APIStatusError, Omit, OpenAI
+    from openai import APIConnectionError, APIStatusError, OpenAI
 except ImportError as error:
     raise MissingPackageError("openai") from error
 
@@ -63,11 +63,12 @@ class Connection:
     """Sends requests to one endpoint. Several threads may do so at once."""
 
     def __init__(self, url: str, key: Key, *, timeout_s: float, max_bytes: int) -> None:
-        headers: dict[str, Any] = {
+        headers = {
             "Accept-Encoding": "identity",  # a small compressed reply may be a large one
-            "Authorization": Omit() if key.value is None else f"Bearer {key.value}",
+            "Authorization": f"Bearer {key.value}",
         }
-        transport = _BoundedTransport(url, timeout_s, max_bytes)
+        sent = _SENT if key.value else _SENT - {b"authorization"}
+        transport = _BoundedTransport(url, sent, timeout_s, max_bytes)
         self._client = OpenAI(
             base_url=url,
             api_key=key.value or "none",
@@ -92,7 +93,9 @@ class Connection:
 
 
 class _BoundedTransport(httpx2.BaseTransport):
-    def __init__(self, url: str, timeout_s: float, max_bytes: int) -> None:
+    def __init__(self, url: str, sent: frozenset[bytes], timeout_s: float, max_bytes: int) -> None:
+        """`sent` names the headers that are sent, in lower case."""
+        self._sent = sent
         self._timeout_s, self._max_bytes = timeout_s, max_bytes
         self._backend = _DeadlineBackend()
         self._pool = _pool(url, self._backend)
@@ -100,7 +103,7 @@ class _BoundedTransport(httpx2.BaseTransport):
     def handle_request(self, request: "httpx2.Request") -> "httpx2.Response":
         url = request.url
         target = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
-        headers = [(name, value) for name, value in request.headers.raw if name.lower() in _SENT]
+        headers = [(name, value) for name, value in request.headers.raw if name.lower() in self._sent]
         self._backend.begin(self._timeout_s)
         try:
             with self._pool.stream(request.method, target, headers=headers, content=request.read()) as response:

@@ -6,7 +6,7 @@ actions and a point on the screenshot. What has no equivalent among the seven is
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, Protocol
+from typing import Any, Literal, Protocol
 
 from pydantic import ValidationError
 
@@ -54,8 +54,8 @@ def read_json(answer: str, seen: Observation) -> Choice:
 # For adapters.
 
 
-def unsupported(name: str) -> NoReturn:
-    raise UnreadableActionError(
+def unsupported(name: str) -> UnreadableActionError:
+    return UnreadableActionError(
         f"The action {name[:60]!r} has no equivalent here; the actions are a left click, typing, scrolling up or down, "
         "pressing keys, opening an address, waiting, and finishing with an answer."
     )
@@ -89,7 +89,7 @@ def typed(text: str, point: Point | None, seen: Observation, *, reasoning: str =
 
 def scrolled(direction: str, point: Point | None, seen: Observation, *, reasoning: str = "") -> Choice:
     if direction not in ("up", "down"):
-        unsupported(f"scroll {direction}")
+        raise unsupported(f"scroll {direction}")
     pixel = None if point is None else pixel_of(point, seen)
     return chosen("scroll", direction=direction, point=pixel, reasoning=reasoning)
 

@@ -92,7 +92,7 @@ class Fara:
             case "terminate" | "stop":  # the answer is what the model says beside it
                 return chosen("stop", answer=thoughts)
             case _:
-                unsupported(str(action))
+                raise unsupported(str(action))
 
 
 def _tool_call(answer: str) -> tuple[str, dict[str, Any]]:

@@ -58,7 +58,9 @@ class MolmoWeb:
         match name:
             case "click" | "mouse_click":
                 is_plain = action.get("button", "left") == "left" and action.get("click_type", "single") == "single"
-                return clicked(_point(action), seen, reasoning=thought) if is_plain else unsupported(f"{name} {action}")
+                if not is_plain:
+                    raise unsupported(f"{name} {action}")
+                return clicked(_point(action), seen, reasoning=thought)
             case "type" | "keyboard_type":
                 return typed(_text(action, "text"), None, seen, reasoning=thought)
             case "gemini_type_text_at":  # in thousandths, unlike all others
@@ -66,7 +68,7 @@ class MolmoWeb:
             case "scroll" | "scroll_at":
                 down = number(action.get("delta_y", 0), "delta_y")
                 if not down:
-                    unsupported(f"{name} to the side")
+                    raise unsupported(f"{name} to the side")
                 point = _point(action) if name == "scroll_at" else None
                 return scrolled("down" if down > 0 else "up", point, seen, reasoning=thought)
             case "keypress" | "keyboard_press":
@@ -81,7 +83,7 @@ class MolmoWeb:
             case "report_infeasible":
                 return chosen("stop", answer=_text(action, "infeasibility_reason"), reasoning=thought)
             case _:
-                unsupported(f"{name} {action.get('nav_type', '')}".strip())
+                raise unsupported(f"{name} {action.get('nav_type', '')}".strip())
 
 
 def _parts(answer: str) -> tuple[str, dict[str, Any]]:
@@ -105,7 +107,7 @@ def _message(message: str, thought: str) -> Choice:
         return chosen("stop", answer=text.removeprefix(_ANSWER).strip(), reasoning=thought)
     if text.startswith(_EXIT):
         return chosen("stop", answer=text.removeprefix(_EXIT).strip(), reasoning=thought)
-    unsupported(f"send_msg_to_user without {_ANSWER} or {_EXIT}")
+    raise unsupported(f"send_msg_to_user without {_ANSWER} or {_EXIT}")
 
 
 def _point(action: dict[str, Any], share: int = 100) -> Point:

@@ -30,6 +30,9 @@ NUM_SCREENSHOTS: Final = 5
 _PLACES: Final = ("start_box", "point")
 _PLAIN_BOX: Final = re.compile(r"(start_box|end_box)='(\(-?\d+,\s*-?\d+\))'")
 
+_AROUND: Final = re.compile(r"\s*(?:```|</\w+>)\s*\Z")
+"""What some versions of the model put around an action: a fence, or a tag such as <computer_env>."""
+
 
 class UiTars:
     def __init__(self, prompts: Path | None = None, *, has_pixels: bool, shows_errors: bool = True) -> None:
@@ -61,7 +64,7 @@ class UiTars:
         if not mark:
             raise UnreadableActionError("The reply contains no line that begins with 'Action:'.")
         thought = re.sub(r"\A\s*(?:```)?\s*Thought:", "", before).strip()
-        call = read_call(after.strip().removesuffix("```"))
+        call = read_call(_AROUND.sub("", after))
         place = next((call.arguments[name] for name in _PLACES if call.arguments.get(name)), None)
         match call.name:
             case "click" | "left_single":
@@ -82,7 +85,7 @@ class UiTars:
             case "call_user":  # the model gives up
                 return chosen("stop", answer="", reasoning=thought)
             case _:
-                unsupported(call.name)
+                raise unsupported(call.name)
 
     def _point(self, place: str | None, seen: Observation) -> Point:
         x, y = read_place(place)

@@ -74,7 +74,7 @@ def _choice(call: Call, seen: Observation, conclusion: str) -> Choice:
         case "Finished" | "CallUser":  # on web pages, answers are given by CallUser
             return chosen("stop", answer=arguments.get("content", ""), reasoning=conclusion)
         case _:
-            unsupported(call.name)
+            raise unsupported(call.name)
 
 
 def _scroll(arguments: dict[str, str], seen: Observation, conclusion: str) -> Choice:
@@ -83,7 +83,7 @@ def _scroll(arguments: dict[str, str], seen: Observation, conclusion: str) -> Ch
         return scrolled(arguments["direction"], None, seen, reasoning=conclusion)
     start, end = read_place(arguments.get("start")), read_place(arguments.get("end"))
     if abs(end[1] - start[1]) <= abs(end[0] - start[0]):
-        unsupported("Scroll to the side")
+        raise unsupported("Scroll to the side")
     return scrolled("down" if end[1] < start[1] else "up", Point(*start, "per_mille"), seen, reasoning=conclusion)
 
 
