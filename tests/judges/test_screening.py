@@ -1,4 +1,5 @@
 import asyncio
+from itertools import pairwise
 
 import pytest
 
@@ -16,7 +17,7 @@ def test_steps_are_evenly_sampled_with_the_first_and_the_last(num):
     places = sampled(num, 12)
     assert len(places) == min(num, 12) == len(set(places))
     assert (places[0], places[-1]) == (0, num - 1)
-    gaps = [after - before for before, after in zip(places, places[1:], strict=False)]
+    gaps = [after - before for before, after in pairwise(places)]
     assert max(gaps, default=1) - min(gaps, default=1) <= 1
 
 

@@ -37,9 +37,9 @@ class JudgeModel:
     async def ask(
         self, make_prompt: Callable[[], Prompt], *, as_json: bool = False, num_before: int = 0
     ) -> tuple[Prompt, ChatReply]:
-        """The prompt is made in the thread that asks, because its pictures are encoded for it. Questions are asked in the
-        order in which they come. `num_before` counts earlier replies to the same prompt. It changes the seed, so that a store of replies does
-        not give the same one again.
+        """The prompt is made in the thread that asks, because its pictures are encoded for it. Questions are asked in
+        the order in which they come. `num_before` counts earlier replies to the same prompt. It changes the seed, so
+        that a store of replies does not give the same one again.
         """
         if self.client is None:
             raise WorldError(NO_ENDPOINT)
