@@ -33,6 +33,8 @@ class JudgeRequest:
     """`name`, `name:profile`, or `name:profile@model`; empty for the judge of the run's suite."""
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Judge settings, by name, that differ from those of the run."""
+    assignments: tuple[str, ...] = ()
+    """Further ones, as `endpoint.timeout_s=60`."""
     tasks: Path | None = None
     """The suite's file if it has moved, or if its right answers have changed."""
     again: bool = False
@@ -142,7 +144,7 @@ def _run_settings(folder: RunFolder) -> RunSettings | None:
 def _judge_settings(folder: RunFolder, request: JudgeRequest) -> JudgeSettings:
     run_settings = _run_settings(folder)
     base = JudgeSettings() if run_settings is None else run_settings.judge
-    return with_store(resolved(base, values=request.changes), folder.path)
+    return with_store(resolved(base, values=request.changes, assignments=request.assignments), folder.path)
 
 
 def _named(words: str, settings: JudgeSettings, client: ChatClient | None) -> Judge:
