@@ -73,7 +73,7 @@ class ChatConfig(EndpointOptions):
 
 
 class OpenAIChat:
-    """Several threads may ask at once. `sleep` and `now` are replaced in tests."""
+    """Several threads may ask at once. Tests replace `sleep`, the pause between attempts."""
 
     def __init__(self, config: ChatConfig, *, sleep: Callable[[float], None] = time.sleep) -> None:
         self.config = config
