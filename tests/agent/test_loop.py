@@ -7,12 +7,13 @@ from evaluation.browsers import FakeBrowser
 from evaluation.minds import make_task, say
 from factories import make_screenshot
 from focusmem.agent.formats.base import Choice
-from focusmem.agent.live_episode import LiveEpisode, storable_text
+from focusmem.agent.live_episode import LiveEpisode
 from focusmem.agent.loop import run_episode
 from focusmem.agent.mind import Reply
 from focusmem.browser.base import Performed
 from focusmem.errors import BlockedError, WorldError
 from focusmem.schemas import Closing, StepNotes, make_action
+from focusmem.schemas.record import storable_text
 
 
 def run(replies, browser=None, **changes):

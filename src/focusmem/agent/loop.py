@@ -6,13 +6,14 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from focusmem.agent.decision import Decision
 from focusmem.agent.formats.base import Choice
-from focusmem.agent.live_episode import LiveEpisode, storable_text
+from focusmem.agent.live_episode import LiveEpisode
 from focusmem.agent.mind import Reply
 from focusmem.agent.timing import timed
 from focusmem.browser.base import Browser, Performed
 from focusmem.errors import BlockedError, PolicyError, UnreadableActionError, WorldError
 from focusmem.schemas import Observation, Step, StepNotes
 from focusmem.schemas.action import AnyAction
+from focusmem.schemas.record import storable_text
 from focusmem.thinking import Thinking, set_thinking_aside
 
 Ask = Callable[[Decision], Awaitable[Reply]]

@@ -58,9 +58,7 @@ TrustedSources = Annotated[
 ]
 GrounderAddress = Annotated[
     str | None,
-    typer.Option(
-        help="The URL of a grounding model's endpoint; default: match element names.", rich_help_panel=_PARTS
-    ),
+    typer.Option(help="The URL of a grounding model's endpoint; default: match element names.", rich_help_panel=_PARTS),
 ]
 GrounderModel = Annotated[str | None, typer.Option(help="The grounding model's name there.", rich_help_panel=_PARTS)]
 CacheFolder = Annotated[

@@ -25,6 +25,7 @@ from focusmem.lab.world.experts import expert_rollouts
 from focusmem.lab.world.world import World
 from focusmem.progress import Progress
 from focusmem.recipes.preparation import prepare
+from focusmem.recipes.run_judge import with_store
 from focusmem.recipes.run_parts import Parts, bank_folder
 from focusmem.recipes.run_settings import LAB, SPEED_ONLY, RunSettings
 from focusmem.recipes.run_suite import is_address, make_suite
@@ -76,6 +77,7 @@ def _with_store(settings: RunSettings, folder: Path) -> RunSettings:
     """The settings with a place for an endpoint's replies. It is the run's own, so that a run that is resumed, or an
     attempt that starts again, pays for no reply twice.
     """
+    settings = replace(settings, judge=with_store(settings.judge, folder))
     policy = settings.policy
     if policy.endpoint.store is not None or not is_address(policy.name):
         return settings

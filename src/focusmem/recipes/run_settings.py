@@ -16,6 +16,7 @@ from focusmem.evaluation.runner import RunnerConfig
 from focusmem.lab.suite import LabSuiteConfig
 from focusmem.model.evidence_cache import CacheConfig
 from focusmem.model.generation import GenerationConfig
+from focusmem.recipes.run_judge import JudgeSettings
 from focusmem.schemas import Outcome, Run
 from focusmem.settings import checked_dataclass, from_plain
 
@@ -118,6 +119,7 @@ class RunSettings:
     policy: PolicySettings = PolicySettings()
     memory: MemorySettings = MemorySettings()
     browser: BrowserSettings = BrowserSettings()
+    judge: JudgeSettings = JudgeSettings()
     runner: RunnerConfig = RunnerConfig()
     num_processes: _Count = 1
     """Processes that share the tasks, each with its own policy; this keeps a GPU busier if the policy is small."""
@@ -125,7 +127,7 @@ class RunSettings:
 
 _OF_ENDPOINTS = tuple(
     f"{endpoint}.{name}"
-    for endpoint in ("policy.endpoint", "browser.grounder_endpoint")
+    for endpoint in ("policy.endpoint", "browser.grounder_endpoint", "judge.endpoint")
     for name in (
         *(field.name for field in fields(EndpointOptions) if field.name != "extra"),
         *(f"prices.{field.name}" for field in fields(Prices)),
@@ -137,6 +139,8 @@ SPEED_ONLY: Final = (
     "runner",
     "num_processes",
     "policy.device",
+    "judge.url",
+    "judge.num_together",
     "memory.encodes_bank",
     "memory.cache.folder",
     "memory.cache.memory_limit_bytes",
