@@ -57,7 +57,7 @@ def attempt_of(live: LiveEpisode) -> Attempt:
     trajectory = None
     if live.steps:
         trajectory = live.task.trajectory(steps=live.steps, closing=live.closing, **_ANONYMOUS)
-    return Attempt(live.task, trajectory, dict(live.screenshots), live.answer, live.error)
+    return Attempt(live.task, trajectory, dict(live.screenshots), live.answer, live.error, live.reward)
 
 
 def stored_attempt(stored: StoredEpisode, task: Task | None = None) -> Attempt:
@@ -65,9 +65,9 @@ def stored_attempt(stored: StoredEpisode, task: Task | None = None) -> Attempt:
     episode, found = stored.episode, stored.trajectory()
     task = task or episode.task
     if found is None:
-        return Attempt(task, None, {}, episode.answer, episode.error)
+        return Attempt(task, None, {}, episode.answer, episode.error, episode.reward)
     trajectory = found.trajectory.model_copy(update=_ANONYMOUS)
-    return Attempt(task, trajectory, found.screenshots, episode.answer, episode.error)
+    return Attempt(task, trajectory, found.screenshots, episode.answer, episode.error, episode.reward)
 
 
 def judge_again(

@@ -144,6 +144,7 @@ class RunStore:
             trajectory_id=name,
             method=method,
             answer=live.answer,
+            reward=live.reward,
             error=live.error,
             is_blocked=live.is_blocked,
             num_broken=live.num_broken,

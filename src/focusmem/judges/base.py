@@ -25,6 +25,8 @@ class Attempt:
     """The answer in the policy's `stop` action; None if it did not stop within its budget."""
     error: str | None = None
     """The error of the world that ended the attempt, if there was one."""
+    reward: float | None = None
+    """The reward that the page had given at the end; None if the suite has no automatic rewards."""
 
 
 class Judge(Protocol):

@@ -111,6 +111,8 @@ class Episode(Record):
     """The agent's memory, by the name that reports use."""
     answer: Text | None = None
     """The answer in the policy's `stop` action; absent if it did not stop."""
+    reward: float | None = None
+    """The reward that the page had given at the end; absent if the suite has no automatic rewards."""
     error: Text | None = None
     """The error of the world that ended the attempt, if there was one."""
     is_blocked: bool = False
