@@ -6,8 +6,8 @@ import pytest
 
 from evaluation.browsers import FakeBrowser
 from focusmem.browser.base import Performed
-from focusmem.errors import BlockedError
 from focusmem.browser.served_browser import ServedBrowser
+from focusmem.errors import BlockedError
 from focusmem.schemas import make_action
 
 SHOWN, SERVED = "http://shop.test", "http://127.0.0.1:34055"

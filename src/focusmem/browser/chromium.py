@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 from focusmem.browser.addresses import check_address, check_allowed, full_address
 from focusmem.browser.base import BrowserLimits, Performed
@@ -119,6 +119,12 @@ class ChromiumBrowser:
             await self._leave()
             raise BlockedError(f"The site refused the agent after {action.name}: {tab.refusal}.")
         return Performed(performed.click_point, performed.error or tab.problem)
+
+    async def evaluate(self, function: str) -> Any:
+        """The value of a JavaScript function over the page's elements, in a world that the page's scripts cannot see."""
+        tab = self._open_tab()
+        async with self._limited("Reading the page"):
+            return await tab.evaluate(function)
 
     async def close(self) -> None:
         await self._leave()

@@ -14,7 +14,14 @@ if TYPE_CHECKING:
 
 _PARTS, _MORE = "Parts of the agent", "Attempts and resuming"
 
-SuiteName = Annotated[str, typer.Argument(help="lab, a file of tasks (.jsonl), or the address of a page.")]
+SuiteName = Annotated[
+    str,
+    typer.Argument(help="lab, miniwob, webvoyager, ... (`focusmem suites list`), a file of tasks (.jsonl), or a page."),
+]
+DataPath = Annotated[Path | None, typer.Option(help="The tasks of a benchmark: its file or folder.")]
+IdsFile = Annotated[
+    Path | None, typer.Option(help="Attempt only these tasks: a file with an id in each line.", rich_help_panel=_MORE)
+]
 Instruction = Annotated[str | None, typer.Option(help="What to do on the page.")]
 MemoryName = Annotated[
     str | None, typer.Option(help="none, words, retrieved, or a trained memory: full, action-only, ... Default: none.")
@@ -72,6 +79,8 @@ HasPage = Annotated[bool, typer.Option(help="Write the trace page when the run i
 
 _SETTING_OF: Final = {
     "suite": "suite.name",
+    "data": "suite.data",
+    "ids": "suite.ids",
     "instruction": "suite.instruction",
     "max_steps": "suite.max_steps",
     "attempts": "suite.num_attempts",
@@ -97,6 +106,7 @@ def run(
     context: typer.Context,
     suite: SuiteName,
     instruction: Instruction = None,
+    data: DataPath = None,
     memory: MemoryName = None,
     policy: PolicyName = None,
     bank: BankName = None,
@@ -114,6 +124,7 @@ def run(
     cache: CacheFolder = None,
     processes: NumProcesses = None,
     attempts: NumAttempts = None,
+    ids: IdsFile = None,
     max_steps: MaxSteps = None,
     recipe: Recipe = None,
     config: ConfigFile = None,

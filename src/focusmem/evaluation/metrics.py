@@ -33,6 +33,7 @@ def figures(
     return {
         "memory": episodes[0].episode.method if episodes else None,
         "num_tasks": len(manifest.tasks),
+        "subset": subset_figures(manifest),
         "num_attempts": manifest.num_attempts,
         "num_won": sum(one.is_won for one in episodes),
         "num_judged": sum(one.is_judged for one in episodes),
@@ -48,6 +49,18 @@ def figures(
         "judge_s": sum(one.verdict.cost.seconds for one in episodes),
         **_prepared(preparation),
         "by_kind": {kind: _of_kind(kind, manifest, episodes) for kind in kinds},
+    }
+
+
+def subset_figures(manifest: Manifest) -> dict[str, Any]:
+    """Which tasks the rates are over, as every report prints it."""
+    subset = manifest.subset
+    return {
+        "suite": manifest.suite,
+        "sha256": None if subset is None else subset.sha256,
+        "revision": None if subset is None else subset.revision,
+        "num_days": None if subset is None else subset.num_days,
+        "num_left_out": 0 if subset is None else len(subset.left_out),
     }
 
 

@@ -1,6 +1,6 @@
 """The laboratory as a suite: evaluation tasks drawn by a seed, seen in Chromium or drawn without a browser."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from itertools import islice
 from typing import Annotated
@@ -52,6 +52,8 @@ class LabSuiteConfig:
 class LabSuite:
     name = SUITE
     judge = ExactAnswer()
+    revision: str | None = None
+    left_out: Mapping[str, str] = {}
 
     def __init__(self, config: LabSuiteConfig | None = None) -> None:
         self.config = config or LabSuiteConfig()
