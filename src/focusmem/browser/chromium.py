@@ -121,7 +121,7 @@ class ChromiumBrowser:
         return Performed(performed.click_point, performed.error or tab.problem)
 
     async def evaluate(self, function: str) -> Any:
-        """The value of a JavaScript function over the page's elements, in a world that the page's scripts cannot see."""
+        """The value of a JavaScript function over the page's elements, hidden from the page's scripts."""
         tab = self._open_tab()
         async with self._limited("Reading the page"):
             return await tab.evaluate(function)

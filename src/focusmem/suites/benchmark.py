@@ -85,7 +85,7 @@ class Loaded:
                 task = make(row)
                 if task.task_id in places:
                     raise RecordError(f"{row.place}: the task id '{task.task_id}' is used twice.")
-            except _LeftOut as error:
+            except _LeftOutError as error:
                 self.left_out[error.task_id] = str(error)
             except FocusmemError as error:
                 self.refused.append(str(error))
@@ -97,7 +97,7 @@ class Loaded:
                     self.kinds[task.task_id] = group
 
 
-class _LeftOut(RecordError):
+class _LeftOutError(RecordError):
     def __init__(self, task_id: str, reason: str) -> None:
         super().__init__(reason)
         self.task_id = task_id
@@ -105,7 +105,7 @@ class _LeftOut(RecordError):
 
 def leave_out(task_id: str, reason: str) -> RecordError:
     """The error with which a loader says that a task cannot be attempted as it stands."""
-    return _LeftOut(task_id, reason)
+    return _LeftOutError(task_id, reason)
 
 
 # Reading files

@@ -47,6 +47,11 @@ def num_days_to(start: date, earliest: date) -> int:
     return 7 * -(-(start - earliest).days // 7)
 
 
+def dates_in(text: str, *, written: date) -> list[date]:
+    """The dates in an instruction, as `shift_dates` finds them."""
+    return [one for found in _found(text) for one in _read(found, written)]
+
+
 def shift_dates(text: str, num_days: int, *, written: date) -> Shifted:
     """`written` is when the benchmark was written: a date without a year is the next such day after it."""
     if num_days == 0:
@@ -78,11 +83,17 @@ def _found(text: str) -> Iterator[re.Match[str]]:
         place = first.end()
 
 
-def _moved(found: re.Match[str], num_days: int, written: date) -> tuple[str, int]:
+def _read(found: re.Match[str], written: date) -> list[date]:
+    """The one or two dates of a match. Raises ValueError for a day that the month lacks."""
     parts = found.groupdict()
     month = int(parts["number"]) if parts.get("number") else _NUMBER_OF[parts["month"]]
     year = int(parts["year"]) if parts["year"] else _next_year(written, month, int(parts["day"]))
-    first = date(year, month, int(parts["day"])) + timedelta(days=num_days)
+    return [date(year, month, int(parts[name])) for name in ("day", "last") if parts.get(name)]
+
+
+def _moved(found: re.Match[str], num_days: int, written: date) -> tuple[str, int]:
+    parts, moved = found.groupdict(), [one + timedelta(days=num_days) for one in _read(found, written)]
+    first, last = moved[0], moved[-1]
     if parts.get("number"):
         return f"{first.day:02}/{first.month:02}/{first.year}", 1
     year_words = f"{parts['comma']} {first.year}" if parts["year"] else ""
@@ -90,7 +101,6 @@ def _moved(found: re.Match[str], num_days: int, written: date) -> tuple[str, int
         return f"{_day(first, parts['suffix'])} {_month(first, parts)}{year_words}", 1
     if parts["last"] is None:
         return f"{_month(first, parts)} {_day(first, parts['suffix'])}{year_words}", 1
-    last = date(year, month, int(parts["last"])) + timedelta(days=num_days)
     last_words = _day(last, parts["last_suffix"])
     if last.month != first.month:
         last_words = f"{_month(last, parts)} {last_words}"

@@ -106,8 +106,8 @@ def program() -> str:
     path = shutil.which(PROGRAM)
     if path is None:
         raise UserError(
-            f"A ZIM file is served by {PROGRAM}, which is not installed: apt-get install kiwix-tools. Or give the address "
-            "of a Kiwix server that is running."
+            f"A ZIM file is served by {PROGRAM}, which is not installed: apt-get install kiwix-tools. Or give the "
+            "address of a Kiwix server that is running."
         )
     return path
 

@@ -92,6 +92,9 @@ def _task(found: Found, domain: str, wikipedia: str | None) -> Task:
         raise RecordError(f"{found.place}: a task with {row.hop_cnt} hops; only single-hop tasks can be attempted.")
     if "|AND|" in row.start_url:
         raise RecordError(f"{found.place}: the task starts on several pages; one page can be opened.")
+    if set(row.eval.eval_types) != {"string_match"}:
+        kinds = ", ".join(row.eval.eval_types)
+        raise RecordError(f"{found.place}: the task is judged by {kinds}; only string_match can be judged.")
     url, intent = row.start_url, row.intent
     if wikipedia is not None:
         url, intent = (on_wikipedia(text, wikipedia) for text in (url, intent))
@@ -101,7 +104,7 @@ def _task(found: Found, domain: str, wikipedia: str | None) -> Task:
         instruction=intent,
         start_url=url,
         site=site_of(url),
-        references={"eval_types": list(row.eval.eval_types), "reference_answers": row.eval.reference_answers},
+        references=row.eval.reference_answers,
         presses_enter=True,
     )
 

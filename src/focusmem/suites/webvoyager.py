@@ -28,7 +28,7 @@ from focusmem.suites.benchmark import (
     site_of,
     start_address,
 )
-from focusmem.suites.dates import num_days_to, shift_dates
+from focusmem.suites.dates import dates_in, num_days_to, shift_dates
 
 NAME: Final = "webvoyager"
 FILES: Final = ("WebVoyager_data.jsonl", "webvoyager.jsonl")
@@ -42,6 +42,7 @@ WRITTEN: Final = date(2023, 12, 1)
 """About when the tasks were written; a date without a year is the next such day."""
 EARLIEST: Final = date(2023, 12, 18)
 """The earliest date in a dated task."""
+LATEST: Final = date(2024, 4, 4)
 DATED: Final = ("Booking", "Google Flights")
 """Sites that sell for future dates only. Dates in tasks of other sites are about the past, and stay."""
 
@@ -69,6 +70,8 @@ def _task(found: Found, num_days: int, references: dict[str, Any]) -> Task:
     row: _Row = row_as(_Row, found)
     task_id, instruction, shift = f"{NAME}/{row.id}", row.ques, None
     if row.web_name in DATED:
+        if num_days:
+            _check_dates(row.ques, found.place)
         shifted = shift_dates(row.ques, num_days, written=WRITTEN)
         if shifted.problem is not None:
             raise leave_out(task_id, f"Its dates cannot be moved. {shifted.problem}")
@@ -85,6 +88,20 @@ def _task(found: Found, num_days: int, references: dict[str, Any]) -> Task:
         allowed_sites=LIVE,
         presses_enter=True,
     )
+
+
+def _check_dates(text: str, place: str) -> None:
+    """Refuses to move dates that somebody has edited: one distance does not fit both them and the original ones."""
+    try:
+        dates = dates_in(text, written=WRITTEN)
+    except ValueError:  # `shift_dates` reports it
+        return
+    for one in dates:
+        if not EARLIEST <= one <= LATEST:
+            raise RecordError(
+                f"{place}: the date {one} is not one of the original tasks, so dates of this file are not moved; leave "
+                "out suite.dates_from, or use the original file."
+            )
 
 
 def _references(path: Path) -> dict[str, Any]:
