@@ -1,6 +1,6 @@
 """A solver for MiniWoB++ that reads the page's elements, and a grounder that finds what it names.
 
-It acts through the seven actions only. A description is a CSS selector, which may be followed by the text of the element:
+It acts through the seven actions only. A description is a CSS selector, which may be followed by the element's text:
 `#area button|Cancel`. `point=80,120` is a place in the page's pixels.
 """
 

@@ -113,7 +113,7 @@ def _metadata(name: str) -> dict[str, str]:
 
 
 def _item(writer: Any, article: Article) -> Any:
-    class _Item(writer.Item):  # type: ignore[misc, name-defined] # libzim asks for objects of its own class
+    class _Item(writer.Item):  # type: ignore[misc]  # libzim asks for objects of its own class
         def get_path(self) -> str:
             return article.path
 
