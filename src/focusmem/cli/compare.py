@@ -74,6 +74,7 @@ def table(
     from focusmem.cli.output import print_json, print_markdown, print_table, printable
     from focusmem.evaluation.table import tabulate
     from focusmem.evaluation.table_plot import plot_table
+    from focusmem.reports.words import task_set
 
     found = tabulate(runs)["rows"]
     if plot is not None:
@@ -86,9 +87,11 @@ def table(
     rows = [_kind_row(one, kinds) if by_kind else _table_row(one) for one in found]
     if as_markdown:
         print_markdown(columns, rows)
+        typer.echo(printable(f"\n{task_set(found[0])}"))
         return
     attempts = f", {found[0]['num_attempts']} attempts at each" if found[0]["num_attempts"] > 1 else ""
     print_table(f"{found[0]['num_tasks']} tasks{attempts}", columns, rows)
+    typer.echo(printable(task_set(found[0])))
 
 
 _COLUMNS = (

@@ -216,7 +216,7 @@ def _write_page(folder: Path) -> str:
 
 
 def _show(results: dict[str, Any], folder: Path, page: str | None) -> None:
-    from focusmem.reports.words import at_once, cache_state
+    from focusmem.reports.words import at_once, cache_state, task_set
 
     rows = [(kind, _percent(one["success_rate"]), str(one["num_tasks"])) for kind, one in results["by_kind"].items()]
     if rows:
@@ -239,6 +239,7 @@ def _show(results: dict[str, Any], folder: Path, page: str | None) -> None:
             f"once; items encoded: {cache_state(results)}."
         )
     typer.echo(f"{results['num_errors']} episodes ended in an error, {results['num_blocked']} were blocked by a site.")
+    typer.echo(printable(task_set(results)))
     typer.echo(printable(f"Run: {folder}") + ("" if page is None else printable(f"   Page: {page}")))
 
 
