@@ -54,8 +54,8 @@ class SuiteSettings:
     """Hosts that tasks may visit beside their own, `*` for every public one; None takes the suite's own."""
     presses_enter: bool | None = None
     """Whether `type` presses Enter after the text; None takes the suite's own rule."""
-    seed: Annotated[int, Field(ge=0)] = 0
-    """The seed of MiniWoB++'s problems."""
+    seed: Annotated[int, Field(ge=0)] | None = None
+    """The seed of MiniWoB++'s problems; None is 0."""
 
 
 @checked_dataclass(frozen=True, kw_only=True)

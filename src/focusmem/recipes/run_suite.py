@@ -54,7 +54,7 @@ def _check_fits(chosen: SuiteSettings) -> None:
             raise ConfigError(f"suite.{name} is for {', '.join(BENCHMARKS)}; '{chosen.name}' does not use it.")
     if chosen.ids is not None and not (is_benchmark or is_miniwob):
         raise ConfigError(f"suite.ids is for benchmarks; '{chosen.name}' does not use it.")
-    if chosen.seed and not is_miniwob:
+    if chosen.seed is not None and not is_miniwob:
         raise ConfigError(f"suite.seed is for {MINIWOB}; '{chosen.name}' does not use it.")
     if chosen.shop is not None and chosen.name != mmina.name_of("shopping"):
         raise ConfigError(f"suite.shop is for {mmina.name_of('shopping')}; '{chosen.name}' does not use it.")
@@ -100,7 +100,7 @@ def _miniwob(settings: RunSettings) -> MiniWob:
     chosen = settings.suite
     return MiniWob(
         judge=judge_of(MINIWOB, settings),
-        seed=chosen.seed,
+        seed=chosen.seed or 0,
         ids=None if chosen.ids is None else Path(chosen.ids),
         max_steps=chosen.max_steps,
         presses_enter=chosen.presses_enter,

@@ -28,10 +28,8 @@ def known_suites() -> list[dict[str, str]]:
     }
     benchmarks = {name: (one.about, "your copy of its tasks, with --data") for name, one in BENCHMARKS.items()}
     known = own | benchmarks
-    return [
-        {"suite": name, "about": known[name][0], "needs": known[name][1]} if name in known else {"suite": name}
-        for name in SUITES
-    ]
+    described = ((name, *known.get(name, ("", "nothing"))) for name in SUITES)
+    return [{"suite": name, "about": about, "needs": needs} for name, about, needs in described]
 
 
 def check_files(path: Path) -> list[dict[str, Any]]:
