@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, ValidationError
@@ -121,6 +121,13 @@ def find_data(data: Path, names: Sequence[str], help_text: str) -> Path:
     if not data.is_file():
         raise StorageError(f"There is no {data}. {help_text}")
     return data
+
+
+def open_file(source: Source, names: Sequence[str], help_text: str) -> tuple[Path, list[Found], Loaded]:
+    """The benchmark's file, its rows, and what will be loaded from them."""
+    path = find_data(source.data, names, help_text)
+    rows, broken = read_rows(path)
+    return path, rows, Loaded(refused=broken, digest=digest_of([path]))
 
 
 def read_rows(path: Path) -> tuple[list[Found], list[str]]:
@@ -277,12 +284,18 @@ def shown_revision(source: Source, loaded: Loaded) -> str:
     return source.revision or f"files {loaded.digest[:_NUM_HEX]}"
 
 
-LIVE: Final = (ANY_PUBLIC,)
-"""Hosts that tasks on the live web may visit beside their own."""
-
-
-def first_line(text: str) -> str:
-    return next(iter(text.splitlines()), "")
+def live_task(task_id: str, instruction: str, address: str, place: str, **values: Any) -> Task:
+    """A task on the live web, where `type` presses Enter and every public site may be visited."""
+    url = start_address(address, place)
+    return Task(
+        task_id=task_id,
+        instruction=instruction,
+        start_url=url,
+        site=site_of(url),
+        allowed_sites=(ANY_PUBLIC,),
+        presses_enter=True,
+        **values,
+    )
 
 
 def files_in(folder: Path, pattern: str) -> Iterator[Path]:

@@ -10,19 +10,7 @@ from typing import Final
 
 from focusmem.schemas import Task
 from focusmem.schemas.record import NonEmptyText, Text
-from focusmem.suites.benchmark import (
-    LIVE,
-    Found,
-    Loaded,
-    Row,
-    Source,
-    digest_of,
-    find_data,
-    read_rows,
-    row_as,
-    site_of,
-    start_address,
-)
+from focusmem.suites.benchmark import Found, Loaded, Row, Source, live_task, open_file, row_as
 
 NAME: Final = "deepshop"
 FILES: Final = ("deepshop_test.jsonl", "deepshop.jsonl")
@@ -43,22 +31,12 @@ class _Row(Row):
 
 
 def load(source: Source) -> Loaded:
-    path = find_data(source.data, FILES, HELP)
-    rows, broken = read_rows(path)
-    loaded = Loaded(refused=broken, digest=digest_of([path]))
+    _, rows, loaded = open_file(source, FILES, HELP)
     loaded.add(rows, _task, lambda found: found.values.get("difficulty"))
     return loaded
 
 
 def _task(found: Found) -> Task:
     row: _Row = row_as(_Row, found)
-    url = start_address(row.web, found.place)
-    return Task(
-        task_id=f"{NAME}/{row.id}",
-        instruction=row.ques,
-        start_url=url,
-        site=site_of(url),
-        references={"attribute": row.attribute, "filter": row.filter, "sort": row.sort},
-        allowed_sites=LIVE,
-        presses_enter=True,
-    )
+    parts = {"attribute": row.attribute, "filter": row.filter, "sort": row.sort}
+    return live_task(f"{NAME}/{row.id}", row.ques, row.web, found.place, references=parts)

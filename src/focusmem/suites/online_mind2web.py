@@ -14,19 +14,7 @@ from pydantic import Field
 from focusmem.errors import RecordError
 from focusmem.schemas import Task
 from focusmem.schemas.record import NonEmptyText
-from focusmem.suites.benchmark import (
-    LIVE,
-    Found,
-    Loaded,
-    Row,
-    Source,
-    digest_of,
-    find_data,
-    read_rows,
-    row_as,
-    site_of,
-    start_address,
-)
+from focusmem.suites.benchmark import Found, Loaded, Row, Source, live_task, open_file, row_as
 
 NAME: Final = "online-mind2web"
 FILES: Final = ("Online_Mind2Web.json", "online_mind2web.json")
@@ -49,9 +37,7 @@ class _Row(Row):
 
 
 def load(source: Source) -> Loaded:
-    path = find_data(source.data, FILES, HELP)
-    rows, broken = read_rows(path)
-    loaded = Loaded(refused=broken, digest=digest_of([path]))
+    _, rows, loaded = open_file(source, FILES, HELP)
     loaded.add(rows, _task, lambda found: str(found.values["level"]))
     return loaded
 
@@ -66,13 +52,5 @@ def _task(found: Found) -> Task:
     instruction = row.confirmed_task or row.task_description
     if instruction is None:
         raise RecordError(f"{found.place}: confirmed_task is missing.")
-    url = start_address(row.website, found.place)
-    return Task(
-        task_id=f"{NAME}/{row.task_id}",
-        instruction=instruction,
-        start_url=url,
-        site=site_of(url),
-        references={"reference_length": row.reference_length, "level": row.level},
-        allowed_sites=LIVE,
-        presses_enter=True,
-    )
+    known = {"reference_length": row.reference_length, "level": row.level}
+    return live_task(f"{NAME}/{row.task_id}", instruction, row.website, found.place, references=known)

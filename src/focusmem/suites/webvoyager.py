@@ -14,19 +14,16 @@ from focusmem.schemas import Task
 from focusmem.schemas.record import NonEmptyText
 from focusmem.schemas.task import DateShift
 from focusmem.suites.benchmark import (
-    LIVE,
     Found,
     Loaded,
     Row,
     Source,
     digest_of,
-    find_data,
     leave_out,
+    live_task,
+    open_file,
     read_object,
-    read_rows,
     row_as,
-    site_of,
-    start_address,
 )
 from focusmem.suites.dates import dates_in, num_days_to, shift_dates
 
@@ -55,12 +52,10 @@ class _Row(Row):
 
 
 def load(source: Source) -> Loaded:
-    path = find_data(source.data, FILES, HELP)
-    key = path.with_name(REFERENCES)
-    files = [path, key] if key.is_file() else [path]
-    rows, broken = read_rows(path)
-    loaded = Loaded(refused=broken, digest=digest_of(files))
-    references = _references(key) if key.is_file() else {}
+    path, rows, loaded = open_file(source, FILES, HELP)
+    key, references = path.with_name(REFERENCES), dict[str, Any]()
+    if key.is_file():
+        references, loaded.digest = _references(key), digest_of([path, key])
     num_days = 0 if source.dates_from is None else num_days_to(source.dates_from, EARLIEST)
     loaded.add(rows, lambda found: _task(found, num_days, references), lambda found: str(found.values["web_name"]))
     return loaded
@@ -77,17 +72,8 @@ def _task(found: Found, num_days: int, references: dict[str, Any]) -> Task:
             raise leave_out(task_id, f"Its dates cannot be moved. {shifted.problem}")
         if shifted.num_dates:
             instruction, shift = shifted.text, DateShift(num_days=num_days, original=row.ques)
-    url = start_address(row.web, found.place)
-    return Task(
-        task_id=task_id,
-        instruction=instruction,
-        start_url=url,
-        site=site_of(url),
-        references=references.get(row.id),
-        date_shift=shift,
-        allowed_sites=LIVE,
-        presses_enter=True,
-    )
+    known = references.get(row.id)
+    return live_task(task_id, instruction, row.web, found.place, references=known, date_shift=shift)
 
 
 def _check_dates(text: str, place: str) -> None:

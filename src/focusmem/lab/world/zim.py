@@ -4,6 +4,7 @@ The facts are those of the sites; the pages are plain articles that Kiwix's own 
 conventions.
 """
 
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
@@ -81,23 +82,27 @@ def write_zim(world: World, out: Path, *, num_sites: int = 4) -> int:
         raise ConfigError(f"{out} should end in .zim; Kiwix serves a book under the name of its file.")
     if out.exists():
         raise StorageError(f"{out} exists already; delete it first or choose another name.")
-    made = list(articles(encyclopedias(world, num_sites), out.stem))
-    titles: dict[str, str] = {}
-    for article in made:  # two sites may have an entry of the same name
-        titles.setdefault(article.path, article.title)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(f".{out.name}.partial")
-    partial.unlink(missing_ok=True)
-    with writer.Creator(partial).config_indexing(True, "eng") as creator:
-        creator.set_mainpath(HOME)
-        for name, value in _metadata(out.stem).items():
-            creator.add_metadata(name, value)
-        for article in made:
-            if titles.pop(article.path, None) is not None:
+    # By path, because two sites may have an entry of the same name.
+    made = {article.path: article for article in articles(encyclopedias(world, num_sites), out.stem)}
+    with tempfile.TemporaryDirectory(dir=_folder(out)) as folder:
+        partial = Path(folder) / out.name
+        with writer.Creator(partial).config_indexing(True, "eng") as creator:
+            creator.set_mainpath(HOME)
+            for name, value in _metadata(out.stem).items():
+                creator.add_metadata(name, value)
+            for article in made.values():
                 creator.add_item(_item(writer, article))
-        creator.add_redirection(LANDING, "Encyclopedia", HOME, {writer.Hint.FRONT_ARTICLE: False})
-    partial.rename(out)
-    return len({article.path for article in made})
+            creator.add_redirection(LANDING, "Encyclopedia", HOME, {writer.Hint.FRONT_ARTICLE: False})
+        partial.rename(out)
+    return len(made)
+
+
+def _folder(out: Path) -> Path:
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"Could not write {out}: {error.strerror}.") from error
+    return out.parent
 
 
 def _metadata(name: str) -> dict[str, str]:
