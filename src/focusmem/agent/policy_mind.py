@@ -100,6 +100,7 @@ class PolicyMind:
             recent=events[max(0, len(events) - num_recent) :],
             screenshot=decision.seen.screenshot,
             actions_left=decision.actions_left,
+            presses_enter=decision.task.presses_enter is True,
         )
         if self._history is None or num_steps <= num_recent:
             return asked

@@ -67,10 +67,17 @@ class PromptBuilder:
         return self._templates.digest if self.shows_errors else f"{self._templates.digest} without errors"
 
     def __call__(
-        self, *, instruction: str, recent: Sequence[RecentEvent], screenshot: Screenshot, actions_left: int
+        self,
+        *,
+        instruction: str,
+        recent: Sequence[RecentEvent],
+        screenshot: Screenshot,
+        actions_left: int,
+        presses_enter: bool = False,
     ) -> Prompt:
+        """`presses_enter` says whether `type` presses Enter after the text."""
         fill = self._templates.fill
-        turns = [Turn("system", (fill("system", actions=action_schema_text()),))]
+        turns = [Turn("system", (fill("system", actions=action_schema_text(presses_enter=presses_enter)),))]
         if recent:
             turns.append(self._history(recent[-NUM_RECENT:]))
         turns.append(Turn("user", (fill("task", task=instruction),)))

@@ -96,6 +96,7 @@ def table(
     from focusmem.evaluation.screening import read_screening
     from focusmem.evaluation.table import tabulate
     from focusmem.evaluation.table_plot import plot_table
+    from focusmem.reports.words import task_set
 
     screenings = [read_screening(path) for path in subsets or ()]
     if is_overall:
@@ -112,10 +113,12 @@ def table(
     rows = [_kind_row(one, kinds) if by_kind else _table_row(one) for one in found]
     if as_markdown:
         print_markdown(columns, rows)
+        typer.echo(printable(f"\n{task_set(found[0])}"))
         return
     attempts = f", {found[0]['num_attempts']} attempts at each" if found[0]["num_attempts"] > 1 else ""
     print_table(f"{found[0]['num_tasks']} tasks{attempts}", columns, rows)
     _show_judges(found)
+    typer.echo(printable(task_set(found[0])))
 
 
 def _print_overall(

@@ -51,6 +51,24 @@ def serve(
 
 
 @app.command()
+def zim(
+    out: Annotated[Path, typer.Argument(help="The file to write, such as encyclopedia.zim.")],
+    sites: Annotated[int, typer.Option(min=1, help="How many of the laboratory's encyclopedias it holds.")] = 4,
+    seed: Annotated[int, typer.Option(help="Which world: equal seeds give equal sites.")] = 0,
+) -> None:
+    """focusmem lab zim encyclopedia.zim
+
+    Write articles of the laboratory's encyclopedias as a ZIM file, the format of offline Wikipedia. Needs the package
+    libzim. To browse it: kiwix-serve --port 8888 encyclopedia.zim
+    """
+    from focusmem.lab.world.world import World
+    from focusmem.lab.world.zim import write_zim
+
+    num = write_zim(World(seed), out, num_sites=sites)
+    typer.echo(f"{out}: {num} articles")
+
+
+@app.command()
 def solve(
     solver: Annotated[
         str,

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
 
 _PARTS, _MORE = "Parts of the agent", "Attempts and resuming"
 
-SuiteName = Annotated[str, typer.Argument(help="lab, a file of tasks (.jsonl), or the address of a page.")]
+SuiteName = Annotated[
+    str,
+    typer.Argument(help="lab, miniwob, webvoyager, ... (`focusmem suites list`), a file of tasks (.jsonl), or a page."),
+]
+DataPath = Annotated[Path | None, typer.Option(help="The tasks of a benchmark: its file or folder.")]
+IdsFile = Annotated[
+    Path | None, typer.Option(help="Attempt only these tasks: a file with an id in each line.", rich_help_panel=_MORE)
+]
 Instruction = Annotated[str | None, typer.Option(help="What to do on the page.")]
 MemoryName = Annotated[
     str | None, typer.Option(help="none, words, retrieved, or a trained memory: full, action-only, ... Default: none.")
@@ -85,6 +92,8 @@ HasPage = Annotated[bool, typer.Option(help="Write the trace page when the run i
 
 _SETTING_OF: Final = {
     "suite": "suite.name",
+    "data": "suite.data",
+    "ids": "suite.ids",
     "instruction": "suite.instruction",
     "max_steps": "suite.max_steps",
     "attempts": "suite.num_attempts",
@@ -113,6 +122,7 @@ def run(
     context: typer.Context,
     suite: SuiteName,
     instruction: Instruction = None,
+    data: DataPath = None,
     memory: MemoryName = None,
     policy: PolicyName = None,
     model: ModelName = None,
@@ -133,6 +143,7 @@ def run(
     cache: CacheFolder = None,
     processes: NumProcesses = None,
     attempts: NumAttempts = None,
+    ids: IdsFile = None,
     max_steps: MaxSteps = None,
     recipe: Recipe = None,
     config: ConfigFile = None,
@@ -231,7 +242,7 @@ def _write_page(folder: Path) -> str:
 
 
 def _show(results: dict[str, Any], folder: Path, page: str | None) -> None:
-    from focusmem.reports.words import at_once, cache_state
+    from focusmem.reports.words import at_once, cache_state, task_set
 
     rows = [(kind, _percent(one["success_rate"]), str(one["num_tasks"])) for kind, one in results["by_kind"].items()]
     if rows:
@@ -256,6 +267,7 @@ def _show(results: dict[str, Any], folder: Path, page: str | None) -> None:
     if spending := results.get("spending"):
         typer.echo(_spending(spending))
     typer.echo(f"{results['num_errors']} episodes ended in an error, {results['num_blocked']} were blocked by a site.")
+    typer.echo(printable(task_set(results)))
     typer.echo(printable(f"Run: {folder}") + ("" if page is None else printable(f"   Page: {page}")))
 
 

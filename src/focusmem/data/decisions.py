@@ -82,6 +82,7 @@ class TrajectoryDecisions:
             recent=recent_events(record.steps[:at], stored.screenshots),
             screenshot=stored.screenshots[step.screenshot.sha256],
             actions_left=max(1, self.config.max_steps - at),
+            presses_enter=record.presses_enter is True,
         )
         return Decision(prompt=prompt, reply=action_to_json(step.action), uses=tuple(uses))
 

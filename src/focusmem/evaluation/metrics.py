@@ -42,6 +42,7 @@ def figures(
     return {
         "memory": episodes[0].episode.method if episodes else None,
         "num_tasks": len(manifest.tasks),
+        "subset": subset_figures(manifest),
         "num_attempts": manifest.num_attempts,
         "num_won": sum(one.is_won for one in episodes),
         "num_judged": sum(one.is_judged for one in episodes),
@@ -83,6 +84,18 @@ def departures_of(verdicts: Iterable[Verdict]) -> list[str]:
     """Each departure from the judge's profile once."""
     asked = (verdict.consultation for verdict in verdicts)
     return sorted({departure for one in asked if one is not None for departure in one.departures})
+
+
+def subset_figures(manifest: Manifest) -> dict[str, Any]:
+    """Which tasks the rates are over, as every report prints it."""
+    subset = manifest.subset
+    return {
+        "suite": manifest.suite,
+        "sha256": None if subset is None else subset.sha256,
+        "revision": None if subset is None else subset.revision,
+        "num_days": None if subset is None else subset.num_days,
+        "num_left_out": 0 if subset is None else len(subset.left_out),
+    }
 
 
 def _prepared(done: Preparation | None) -> dict[str, Any]:

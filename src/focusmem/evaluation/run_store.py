@@ -86,7 +86,7 @@ class RunStore:
         names = [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]
         names = [name for name in names if not any(f"{name}.".startswith(f"{free}.") for free in may_differ)]
         if not names:
-            if self.folder.manifest() == manifest:
+            if self.folder.manifest().has_same_tasks(manifest):
                 return
             raise ConfigError(
                 f"{self.path} holds a run of other tasks: the suite has changed since. Choose another --out."
@@ -147,6 +147,7 @@ class RunStore:
             trajectory_id=name,
             method=method,
             answer=live.answer,
+            reward=live.reward,
             error=live.error,
             is_blocked=live.is_blocked,
             num_broken=live.num_broken,

@@ -27,6 +27,7 @@ from focusmem.schemas.prompt import Prompt, Turn, TurnRole
 from focusmem.schemas.record import Record, dump_record, parse_record
 from focusmem.schemas.run import Environment, Run
 from focusmem.schemas.run_folder import (
+    FrozenSubset,
     Manifest,
     ManifestTask,
     Preparation,
@@ -65,6 +66,7 @@ __all__ = [
     "Environment",
     "Episode",
     "EvidenceItem",
+    "FrozenSubset",
     "Goto",
     "Hit",
     "JudgeCost",

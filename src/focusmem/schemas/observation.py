@@ -40,3 +40,7 @@ class Observation:
     title: str
     controls: tuple[ControlInfo, ...]
     """The controls in view, from top to bottom."""
+    reward: float | None = None
+    """The reward that the page has given so far; None if it gives none. Only suites with automatic rewards fill it."""
+    is_over: bool = False
+    """Whether the page itself has ended the task, so that further actions would change nothing."""

@@ -74,5 +74,7 @@ class Trajectory(Record):
     """How the attempt ended."""
     source: NonEmptyText
     """Where the trajectory comes from, for example a corpus or a run."""
+    presses_enter: bool | None = None
+    """Whether `type` pressed Enter after the text when this was recorded; None means no."""
     annotations: Annotations = Annotations()
     """Further annotations of its task."""
