@@ -286,7 +286,7 @@ def benefit(
 
 
 def _readout_words(readout: dict[str, Any]) -> str:
-    from focusmem.training.readout_activity import INERT_NATS
+    from focusmem.training.vital_signs import INERT_NATS
 
     words = (
         f"The readout changes queries by {readout['query_change_rms']:.3f} (root mean square; base queries: "

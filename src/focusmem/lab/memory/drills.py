@@ -26,7 +26,7 @@ from focusmem.lab.world.rollout import RolloutStep, sensible_rollout
 from focusmem.lab.world.tasks import COMPARISONS, KINDS, NUM_SITES, LabTask, make_task
 from focusmem.lab.world.ways import followed_ways, shown_ways
 from focusmem.lab.world.world import World
-from focusmem.schemas import EvidenceItem, Prompt, Step, Turn, action_to_json, make_action
+from focusmem.schemas import EvidenceItem, Instruction, Prompt, Step, Turn, action_to_json, make_action
 from focusmem.seeds import derive_seed
 from focusmem.settings import Share, checked_dataclass
 from focusmem.training.batch import Decision, ItemUse, TrainingBatch, TrainingItem
@@ -87,7 +87,7 @@ def _drill(source: LabDecisions, site_id: str, how: How, rng: random.Random) -> 
                 return drill
             task = _comparison(source, site_id, rng)
     world, values = source.world, _values(source.world, task)
-    asked = Turn("user", (f"Task: {task.task.instruction}",))
+    asked = Turn("user", ("Task: ", Instruction(task.task.instruction)))
     view = value_view(world, task) if how == "seen" else None
     items: list[Prompt]
     prompt: Prompt = (asked, _read(values[1:]))
@@ -145,7 +145,7 @@ def from_history(source: LabDecisions, task: LabTask, *, is_whole: bool) -> Trai
         decisions.append(_asked_for(task, source.corpus.prompt_at(task, steps, last), chosen))
         source.note_views(steps[max(0, last - NUM_RECENT) :])
     if telling:  # costs almost nothing if the whole history is asked for too, because both share the item
-        short: Prompt = (Turn("user", (f"Task: {task.task.instruction}",)), _read(_values(world, task)[1:]))
+        short: Prompt = (Turn("user", ("Task: ", Instruction(task.task.instruction))), _read(_values(world, task)[1:]))
         decisions.append(_asked_for(task, short, [chosen.index(at) for at in telling]))
     for at in chosen:
         source.note_views(parts[at])
