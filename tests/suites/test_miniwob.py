@@ -161,6 +161,7 @@ def test_a_solver_is_rewarded_and_what_is_wrong_is_not(tmp_path):
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_another_seed_is_another_problem_and_the_reward_of_another_page_does_not_count(tmp_path):
     first, other = (suite(tmp_path, ["enter-text"], seed=seed) for seed in (0, 1))
     assert first.tasks[0].task_id != other.tasks[0].task_id
