@@ -17,7 +17,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "focusmem"
 NAMES = {"PIL": "pillow"}
-COMES_ALONG = {"pyarrow": "lancedb", "pydantic_core": "pydantic", "triton": "torch"}
+COMES_ALONG = {
+    "httpcore2": "openai",
+    "httpx2": "openai",
+    "pyarrow": "lancedb",
+    "pydantic_core": "pydantic",
+    "triton": "torch",
+}
 """Packages that we import and leave to another one to require."""
 
 

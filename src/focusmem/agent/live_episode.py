@@ -1,13 +1,10 @@
 """A running episode: everything that was seen, said and done so far. It stays readable however the episode ends."""
 
-import re
 from dataclasses import dataclass, field
 
 from focusmem.agent.decision import Decision
 from focusmem.schemas import Closing, Observation, Screenshot, Step, StepNotes, Task
-from focusmem.schemas.record import MAX_TEXT_LENGTH
-
-_NOT_STORABLE = re.compile("[\0\ud800-\udfff]")
+from focusmem.schemas.record import storable_text
 
 
 @dataclass
@@ -75,19 +72,14 @@ class LiveEpisode:
         self.closing = Closing(screenshot=seen.screenshot.ref(), url=storable_text(seen.url))
 
 
-def storable_text(text: str) -> str:
-    """Text of a policy or a page in a form that a record can hold. Such text may contain any character, and none of
-    them may end a run.
-    """
-    return _NOT_STORABLE.sub("\ufffd", text)[:MAX_TEXT_LENGTH]
-
-
 def _looks_the_same(first: Step, second: Step) -> bool:
     return first.screenshot.sha256 == second.screenshot.sha256 and _choice(first) == _choice(second)
 
 
 def _choice(step: Step) -> object:
-    """Actions are compared without their reasoning; replies that are no action are compared as text."""
+    """The part of a step that is compared: the action without its reasoning, or the reply's text if it is not an
+    action.
+    """
     if step.action is None:
         return step.reply
     return step.action.name, step.action.arguments.model_dump(exclude={"reasoning"})

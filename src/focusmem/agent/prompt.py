@@ -32,7 +32,7 @@ class RecentEvent:
     """The step's number in the episode, from one."""
     screenshot: Screenshot
     action: str
-    """The action as JSON, or the reply that could not be read as one."""
+    """The action as JSON, or the reply if it could not be read as an action."""
     error: str | None = None
     """What went wrong, if anything."""
 
@@ -52,8 +52,8 @@ def recent_events(steps: Sequence[Step], screenshots: Mapping[str, Screenshot]) 
 
 
 class PromptBuilder:
-    """`prompts` is a folder with another wording of the same texts. With `shows_errors`, the history says which actions
-    failed, and why; the paper's prompt does not say this.
+    """`prompts` is a folder with another wording of the same texts. With `shows_errors`, the prompt's history says
+    which actions failed, and why. The paper's prompt does not say this.
     """
 
     def __init__(self, prompts: Path | None = None, *, shows_errors: bool = True) -> None:

@@ -1,4 +1,5 @@
-"""Which addresses may be opened: http and https, on the sites of an allow-list, written plainly.
+"""Decides which addresses may be opened: http and https addresses on the sites of an allow-list, in unambiguous
+spelling.
 
 Browsers accept malformed addresses (backslashes, line breaks, full-width letters, numbers as hosts) and read some of
 them differently from Python. An address that two parsers could read differently is refused, so that the browser opens
@@ -51,7 +52,7 @@ def full_address(text: str, current: str) -> str:
 
 
 def check_address(url: str, allowed: Sequence[str]) -> str | None:
-    """Why an address may not be opened, as a sentence for the policy; None when it may.
+    """Says why an address may not be opened, as a sentence for the policy. Returns None if it may be opened.
 
     An entry of the allow-list allows its host and, unless the host is an IP address, all its subdomains: on the port
     that the entry names, or on the default ports.
@@ -75,7 +76,7 @@ def is_numeric(host: str) -> bool:
 
 
 def _trick(url: str) -> str | None:
-    """What makes the address ambiguous, as the end of a sentence; None if nothing does."""
+    """The reason why an address is ambiguous, as the end of a sentence; None if it is not ambiguous."""
     if len(url) > MAX_LENGTH:
         return f"has {len(url)} characters, more than the {MAX_LENGTH} allowed"
     if not url.isprintable() or " " in url:

@@ -37,8 +37,10 @@ class Browser(Protocol):
     async def observe(self) -> Observation:
         """Return the screenshot, the address and the controls in view."""
 
-    async def perform(self, action: AnyAction) -> Performed:
-        """Perform an action, and wait until the page has reacted."""
+    async def perform(self, action: AnyAction, point: tuple[int, int] | None = None) -> Performed:
+        """Perform an action, and wait until the page has reacted. With a point, a pixel of the view, the action takes
+        place there, and its description is not looked up.
+        """
 
     async def close(self) -> None:
         """Release all resources. Allowed at any time and more than once."""
@@ -57,9 +59,10 @@ class BrowserLimits:
     scale: Annotated[float, Field(ge=0.5, le=4)] = 1.0
     """Pixels of a screenshot for each of the page's pixels. More of them show small pages in more detail."""
     scroll_pixels: PositiveInt | None = None
-    """How far one scroll goes; None takes a share of the height."""
+    """Distance of one scroll, in pixels. None uses a share of the height."""
     load_s: NonNegativeFloat = 5.0
-    """How long a page may go on loading after it has arrived; then it is observed as it is."""
+    """How long a page may continue to load after its content has arrived. After that it is observed in its current
+    state."""
     settle_s: NonNegativeFloat = 0.5
     """Time for the page's scripts after each action."""
     wait_s: NonNegativeFloat = 2.0

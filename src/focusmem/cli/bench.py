@@ -38,7 +38,8 @@ def readout(
 ) -> None:
     """focusmem bench readout --device cpu --width 384
 
-    Time the readout of six items: re-projected at each step (naive), projected once per call, cached, absorbed.
+    Time the readout of six items in four ways: with projections at each refinement (naive), with projections once per
+    call (once), with cached projections (cached), and with projections folded into the queries (absorbed).
     """
     from focusmem.diagnostics.readout_cost import ReadoutCostConfig, measure_readout
 
@@ -63,7 +64,8 @@ def bank(
     top: Annotated[int | None, typer.Option(help="Hits per search.")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of the vectors.")] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="Where the bank is made and removed again; a million vectors need 9 GB.")
+        Path | None,
+        typer.Option(help="The folder for the bank, which is removed afterwards; a million vectors need 9 GB."),
     ] = None,
     out: OutOption = Path("runs/bench/bank.json"),
     json: AsJson = False,
@@ -73,7 +75,8 @@ def bank(
 ) -> None:
     """focusmem bench bank --vectors 25737 --width 2048
 
-    Make a bank of made-up vectors, search it with the leakage guard on, and compare the hits with an exact search.
+    Make a bank of random vectors, search it with the leakage guard on, and compare the hits with those of an exact
+    search.
     """
     from focusmem.diagnostics.bank_cost import BankCostConfig, measure_bank
 
@@ -92,7 +95,7 @@ def bank(
 
 @app.command()
 def step(
-    tasks: Annotated[int | None, typer.Option(help="Episodes of the laboratory whose decisions are answered.")] = None,
+    tasks: Annotated[int | None, typer.Option(help="Number of laboratory episodes whose decisions are timed.")] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads of torch.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Repetitions of all episodes.")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed that draws the tasks.")] = None,
@@ -104,8 +107,8 @@ def step(
 ) -> None:
     """focusmem bench step --tasks 4
 
-    Time a step of the laboratory's agent, part by part. The same decisions are answered without and with memory, in
-    turns.
+    Time the parts of a step of the laboratory's agent. The same decisions are answered alternately without and with
+    memory.
     """
     from focusmem.recipes.step_cost import StepCostConfig, measure_step
 

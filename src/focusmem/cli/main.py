@@ -1,4 +1,4 @@
-"""The `focusmem` command: the list of its verbs."""
+"""The `focusmem` command: the list of its subcommands."""
 
 import atexit
 import logging
@@ -37,7 +37,7 @@ app.command(name="table")(compare.table)
 
 
 def main() -> None:
-    """Run a command. A mistake of the user prints one line, a bug of ours a traceback."""
+    """Runs a command. A mistake of the user prints one line. A bug in focusmem prints a traceback."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
         app()

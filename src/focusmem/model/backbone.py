@@ -381,10 +381,11 @@ class Backbone(nn.Module):
         past_mask_BP: Tensor | None = None,
         num_layers: int | None = None,
     ) -> Tensor:
-        """Hidden states (B, S, D): the last ones, after the final norm, or with `num_layers` those after that many
-        blocks.
+        """Hidden states (B, S, D). By default, these are the last hidden states, after the final norm. With
+        `num_layers`, they are the states after that number of blocks.
 
-        `cache` holds the previous positions, and `past_mask_BP` is True for those that count; both grow with each call.
+        `cache` holds the previous positions. `past_mask_BP` is True for previous positions that count. Both grow with
+        each call.
         """
         has_pictures = bool(batch.deep_LVD.shape[1])
         mask_BT = batch.mask_BS if past_mask_BP is None else torch.cat([past_mask_BP, batch.mask_BS], dim=1)

@@ -23,7 +23,7 @@ SPECIAL_TOKENS = (
 
 
 class ChatTokenizer:
-    """The one place where text becomes tokens, for acting, for training and for evidence."""
+    """Turns text into tokens. Acting, training and evidence all use this class."""
 
     def __init__(self, tokenizer: Tokenizer, images: ImageConfig, *, name: str = "this model") -> None:
         self.tokenizer = copy.deepcopy(tokenizer)
@@ -64,7 +64,7 @@ class ChatTokenizer:
         return [self.special["<|im_start|>"], *self.encode(f"{role}\n")]
 
     def pack(self, rows: Sequence[TokenRow]) -> PackedRows:
-        """Rows end to end, with everything that embedding needs besides weights."""
+        """Lays rows end to end as one batch, with everything that embedding needs besides weights."""
         image_token = self.special["<|image_pad|>"]
         grids = [[self.token_grid(picture.width, picture.height) for picture in row.pictures] for row in rows]
         placed = [text_and_image_positions(row.ids, image_token, own) for row, own in zip(rows, grids, strict=True)]

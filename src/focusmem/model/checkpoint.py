@@ -49,7 +49,7 @@ class ActingParts:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A stored memory, as far as it is known before its weights are read."""
+    """A stored memory whose card has been read. Its weights are read later."""
 
     folder: Path
     config: MemoryConfig
@@ -185,10 +185,11 @@ class Checkpoint:
         return policy.eval()
 
     def load_into(self, policy: MemoryPolicy, *, may_differ: Collection[str] = ()) -> None:
-        """Replace a policy's memory weights by the stored ones; refuse unless they belong there.
+        """Replaces a policy's memory weights by the stored weights. Raises an error if the backbone or the config
+        differs.
 
-        `may_differ` names settings that may differ from the checkpoint's. If the gate's settings differ, the policy's
-        own gate stays. If the number of tokens may differ and is smaller, the first tokens are taken.
+        `may_differ` names settings that may differ from the checkpoint's. If the gate's settings differ, the policy
+        keeps its own gate. If the policy has fewer tokens per block, the first tokens are taken.
         """
         self._check_backbones(policy.backbone, policy.encoder.backbone)
         self._check_config(policy, may_differ)

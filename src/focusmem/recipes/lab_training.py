@@ -1,4 +1,4 @@
-"""How memories are trained in the laboratory: learning rates and batches for a small policy."""
+"""The recipe for memories in the laboratory: learning rates and batches for a small policy."""
 
 from dataclasses import replace
 

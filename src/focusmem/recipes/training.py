@@ -66,7 +66,7 @@ class TrajectoryTraining(MemoryTraining):
         return replace(data, prompts=LAB_PROMPTS) if self.policy == _LAB and data.prompts is None else data
 
     def evaluation_tasks(self) -> list[Task]:
-        """Each task twice: under the id that a run of the file gives it, and under the id in the file."""
+        """The tasks of the files, each twice: with the id that a run gives it, and with the id in the file."""
         tasks = [task for path in self.evaluation for task in TaskSuite.from_file(path).tasks]
         return tasks + [task.model_copy(update={"task_id": task.task_id.partition("/")[2]}) for task in tasks]
 

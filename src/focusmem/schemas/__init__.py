@@ -51,7 +51,7 @@ from focusmem.schemas.trajectory_folder import (
     load_trajectory,
     save_trajectory,
 )
-from focusmem.schemas.verdict import JudgeCost, Outcome, Verdict
+from focusmem.schemas.verdict import Consultation, JudgeCost, JudgeReply, Outcome, StrictReading, Verdict
 
 __all__ = [
     "ACTION_NAMES",
@@ -61,6 +61,7 @@ __all__ = [
     "Click",
     "Closing",
     "Conditions",
+    "Consultation",
     "ControlInfo",
     "Environment",
     "Episode",
@@ -69,6 +70,7 @@ __all__ = [
     "Goto",
     "Hit",
     "JudgeCost",
+    "JudgeReply",
     "LeftOut",
     "Manifest",
     "ManifestTask",
@@ -91,6 +93,7 @@ __all__ = [
     "StoredEpisode",
     "StoredScreenshots",
     "StoredTrajectory",
+    "StrictReading",
     "Task",
     "Trajectory",
     "Turn",

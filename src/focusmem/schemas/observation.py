@@ -22,7 +22,7 @@ class ControlInfo(Record):
     kind: ControlKind
     """Whether it leads to a page (link), does something (button) or takes text (field)."""
     left: _Place
-    """In pixels of the screenshot, like the three that follow."""
+    """The left edge, in pixels of the screenshot. The next three fields have the same unit."""
     top: _Place
     width: _Extent
     height: _Extent

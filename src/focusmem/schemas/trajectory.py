@@ -26,7 +26,7 @@ class Step(Record):
     url: Text | None = None
     """The page's address before the action."""
     click_point: tuple[Pixel, Pixel] | None = None
-    """The point on the screenshot that the description was found at, as (x, y) from the top left corner."""
+    """The point on the screenshot where the description was found, as (x, y) from the top left corner."""
     error: Text | None = None
     """The error when the action was read or performed, as shown to the policy."""
 

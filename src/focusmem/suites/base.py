@@ -20,7 +20,7 @@ class Suite(Protocol):
 
     @property
     def tasks(self) -> Sequence[Task]:
-        """The frozen set, over which success rates are taken. A task names its start page and its allowed hosts."""
+        """The frozen set of tasks, which success rates are over. A task names its start page and its allowed hosts."""
 
     @property
     def judge(self) -> Judge | None:

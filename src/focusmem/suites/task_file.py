@@ -53,7 +53,7 @@ def _hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class _Line(Record):
-    """A task as a line of a file holds it."""
+    """One line of a file of tasks."""
 
     task_id: NonEmptyText
     instruction: NonEmptyText

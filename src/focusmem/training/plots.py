@@ -1,4 +1,4 @@
-"""Plots of a run: each loss over the steps, the share of blocks that pass the gate, and the readout's activity."""
+"""Plots a run: each loss over the steps, the share of blocks that pass the gate, and the readout's activity."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ _FLAT = 20
 
 
 def plot_run(folder: Path, *, title: str) -> list[Path]:
-    """Draws `losses.png`; `gate.png` and `readout.png` if these parts were in use."""
+    """Draws `losses.png`. If gate and readout were in use, it also draws `gate.png` and `readout.png`."""
     lines = read_metrics(folder / "metrics.jsonl")
     if not lines:
         return []
@@ -52,7 +52,7 @@ def _losses(lines: list[dict[str, Any]], path: Path, title: str) -> Path:
 
 
 def _scale(axes: Axes, values: list[float]) -> None:
-    """The scale begins at zero; it is logarithmic if the end of a curve could not be told from zero."""
+    """The scale begins at zero. It is logarithmic if the end of a curve would look like zero."""
     if min(values, default=0.0) > 0 and max(values) > _FLAT * values[-1]:
         axes.set_yscale("log")
     else:

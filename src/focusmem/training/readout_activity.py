@@ -1,4 +1,5 @@
-"""Whether the readout does anything: how far it moves the queries, and whether actions depend on the state it reads.
+"""Measures whether the readout has an effect: how much it changes the queries, and whether actions depend on the state
+that it reads.
 
 A dynamic readout starts as a fixed readout, and the loss also falls if it stays fixed. Therefore the action's
 likelihood is measured twice: with blocks read for the decision's own state, and with blocks read for the state of a
@@ -38,7 +39,7 @@ class ReadoutActivity:
 
     @classmethod
     def of(cls, sums: Tensor) -> "ReadoutActivity | None":
-        """From the sums of any number of shares; None if no block was in front of any decision."""
+        """The activity, computed from the sums of any number of shares. None if no decision had a block in front."""
         changed, based, num_numbers, own, shuffled, num_pairs, alone, num_alone = sums.tolist()
         num = num_pairs or num_alone
         if not num:
@@ -53,7 +54,7 @@ class ReadoutActivity:
 
     @property
     def is_inert(self) -> bool | None:
-        """None if there was no other decision to take states from."""
+        """Whether the readout has no effect; None if there was no other decision to take states from."""
         return None if self.shuffled_nats is None else self.shuffled_nats - self.own_nats < INERT_NATS
 
 
