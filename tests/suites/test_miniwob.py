@@ -14,12 +14,14 @@ from evaluation.minds import ScriptedMind, say
 from focusmem.browser.base import BrowserLimits
 from focusmem.browser.opening import BrowserChoice
 from focusmem.errors import ConfigError, MissingPackageError, WorldError
-from focusmem.evaluation.judging import judge_again, stored_attempt
+from focusmem.evaluation.judging import stored_attempt
 from focusmem.evaluation.metrics import summarise
+from focusmem.evaluation.rejudging import Rejudging
 from focusmem.evaluation.run_store import RunStore
 from focusmem.evaluation.runner import RunnerConfig
 from focusmem.evaluation.suite_run import RunAbout, SuiteRun
-from focusmem.schemas import Verdict, make_action
+from focusmem.judges.automatic import AutomaticReward
+from focusmem.schemas import make_action
 from focusmem.suites import miniwob
 from focusmem.suites.miniwob import MINIWOB_LIMITS, ORIGIN, MiniWob, page_server, task_list
 from suites.miniwob_solver import PLANS, SelectorGrounder, SolverMind
@@ -39,17 +41,6 @@ PATIENT_LIMITS = replace(LIMITS, settle_s=0.5, wait_s=1.0)
 FEW = ("click-test-2", "enter-text", "click-checkboxes")
 
 
-class RewardJudge:
-    name, profile, needs_answer = "reward", None, False
-
-    async def judge(self, attempt):
-        is_won = (attempt.reward or 0) > 0
-        reason = f"The reward is {attempt.reward}."
-        return Verdict(
-            task_id=attempt.task.task_id, outcome="success" if is_won else "failure", reason=reason, judge=self.name
-        )
-
-
 @pytest.fixture(scope="module", autouse=True)
 def cache(tmp_path_factory):
     """The instructions of these tests are read once."""
@@ -61,7 +52,7 @@ def cache(tmp_path_factory):
 def suite(folder, names, limits=LIMITS, **options):
     ids = folder / "ids.txt"
     ids.write_text("\n".join(names))
-    return MiniWob(judge=RewardJudge(), ids=ids, limits=limits, **options)
+    return MiniWob(judge=AutomaticReward(), ids=ids, limits=limits, **options)
 
 
 def play(folder, made, mind, *, num_parallel=2, num_attempts=1):
@@ -144,7 +135,7 @@ def test_a_solver_is_rewarded_and_what_is_wrong_is_not(tmp_path):
         assert (shot.width, shot.height) == LIMITS.screenshot_size
     assert summarise(folder)["success_rate"] == 1.0
     assert stored_attempt(episodes[0]).reward == 1.0
-    assert judge_again(RunStore(folder.path), RewardJudge()) == 0, "the reward is in the record"
+    assert Rejudging(RunStore(folder.path), [AutomaticReward()], again=True).judge() == 0, "the reward is in the record"
 
     wrong = {task_id: [say("click", description="#query")] * 9 for task_id in tasks}
     wrong["miniwob/click-test-2.0"] = [say("click", description="#subbtn2")]
@@ -161,6 +152,7 @@ def test_a_solver_is_rewarded_and_what_is_wrong_is_not(tmp_path):
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_another_seed_is_another_problem_and_the_reward_of_another_page_does_not_count(tmp_path):
     first, other = (suite(tmp_path, ["enter-text"], seed=seed) for seed in (0, 1))
     assert first.tasks[0].task_id != other.tasks[0].task_id

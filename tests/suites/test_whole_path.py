@@ -5,6 +5,7 @@ import json
 import pytest
 
 from browser.sites import Site
+from chat_server import ChatServer, completion
 from clocks import PATIENT_S
 from evaluation.minds import ScriptedMind, say
 from focusmem.browser.base import BrowserLimits
@@ -13,8 +14,9 @@ from focusmem.evaluation.metrics import summarise
 from focusmem.evaluation.runner import RunnerConfig
 from focusmem.evaluation.suite_run import RunAbout, SuiteRun
 from focusmem.evaluation.table import tabulate
+from focusmem.recipes.run_judge import JudgeSettings, make_judge
+from focusmem.recipes.run_suite import JUDGE_OF
 from focusmem.reports import write_page
-from focusmem.schemas import Verdict
 from focusmem.suites.benchmark import Source
 from focusmem.suites.catalogue import BENCHMARKS, BenchmarkSuite
 from suites.benchmark_files import (
@@ -37,24 +39,12 @@ FOUND = """<title>Found</title><p>The price is 12 euros.</p>"""
 LANDING = "/wikipedia_en_all/A/User%3AThe_other_Kiwix_guy/Landing"
 
 
-class WordJudge:
-    """The answer has to hold a word of the benchmark's own."""
-
-    name, profile, needs_answer = "word", None, True
-
-    def __init__(self) -> None:
-        self.seen = []
-
-    async def judge(self, attempt):
-        self.seen.append(attempt)
-        is_won = "12" in attempt.answer
-        return Verdict(
-            task_id=attempt.task.task_id,
-            outcome="success" if is_won else "failure",
-            score=float(is_won),
-            reason="It names the price." if is_won else "It does not name the price.",
-            judge=self.name,
-        )
+def reply(asked):
+    """What a judge model says to any of the judges' questions: yes, unless the answer is that nothing is known."""
+    is_won = "unknown" not in json.dumps(asked)
+    words = ("Yes", "success", "SUCCESS") if is_won else ("No", "failure", "NOT SUCCESS")
+    stages = "**Reasoning**: It shows the page.\n**Score**: 5\n**Key Points**:\n1. The price"
+    return completion(f"{stages}\nStatus: {words[1]}\n<result>{words[2]}</result>\n" + ("Yes" if is_won else "No"))
 
 
 class Shop(Site):
@@ -92,8 +82,8 @@ def source(name, folder, host):
     "name", [pytest.param(name, marks=[] if name == "deepshop" else pytest.mark.slow) for name in BENCHMARKS]
 )
 def test_from_the_file_to_the_report(tmp_path, name):
-    with Shop() as site:
-        judge = WordJudge()
+    with Shop() as site, ChatServer(reply) as server:
+        judge = make_judge(JUDGE_OF[name], JudgeSettings(url=server.url, model="a-judge"))
         suite = BenchmarkSuite(name, source(name, tmp_path, site.host), judge=judge, limits=LIMITS)
         search = say("type", text="mug", description="search")
         answers = [say("stop", answer="12 euros"), say("stop", answer="unknown")]
@@ -115,11 +105,15 @@ def test_from_the_file_to_the_report(tmp_path, name):
         assert record.steps[0].url.startswith(f"http://{site.host}/")
     if name == "mmina-wikipedia":
         assert {one.episode.task.start_url for one in episodes} == {f"{site.url}{LANDING}"}
-    assert {attempt.task.task_id for attempt in judge.seen} == set(lines), "judges see the task with its references"
-    assert {attempt.task.references is not None for attempt in judge.seen} <= {True, name != "webvoyager"}
+    assert server.asked
+    verdicts = {one.episode.task.task_id: one.verdict for one in episodes}
+    assert {verdict.judge for verdict in verdicts.values()} == {JUDGE_OF[name]}
+    assert {verdict.consultation.model for verdict in verdicts.values()} == {"a-judge"}
 
     results = summarise(run.folder)
-    assert results["num_won"] == (len(suite.tasks) + 1) // 2
+    # WebJudge is never shown the answer, so its scripted model finds every attempt a success.
+    num_won = len(suite.tasks) if name == "online-mind2web" else (len(suite.tasks) + 1) // 2
+    assert (results["num_won"], results["num_not_judged"]) == (num_won, 0)
     subset = run.manifest().subset
     assert results["subset"]["sha256"] == subset.sha256
     assert results["subset"]["revision"] == suite.revision

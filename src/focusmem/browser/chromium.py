@@ -189,7 +189,8 @@ class ChromiumBrowser:
         return found if isinstance(found, str) else found.pixel(*self._limits.screenshot_size)
 
     def _is_in_view(self, point: tuple[int, int]) -> bool:
-        return 0 <= point[0] < self._limits.width and 0 <= point[1] < self._limits.height
+        width, height = self._limits.screenshot_size
+        return 0 <= point[0] < width and 0 <= point[1] < height
 
     async def _press(self, tab: Tab, text: str) -> Performed:
         key = read_key(text)

@@ -189,7 +189,9 @@ class Tab:
         return True
 
     async def scroll(self, pixels: int, point: tuple[int, int] | None = None) -> None:
-        await self._evaluate(_SCROLL, pixels, point)
+        """Scrolls what lies at a pixel of the screenshot, by this many of the page's pixels."""
+        place = None if point is None else [number / self._scale for number in point]
+        await self._evaluate(_SCROLL, pixels, place)
 
     async def press(self, key: str) -> None:
         await self._page.keyboard.press(key)

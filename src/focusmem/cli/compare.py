@@ -117,8 +117,8 @@ def table(
         return
     attempts = f", {found[0]['num_attempts']} attempts at each" if found[0]["num_attempts"] > 1 else ""
     print_table(f"{found[0]['num_tasks']} tasks{attempts}", columns, rows)
-    _show_judges(found)
     typer.echo(printable(task_set(found[0])))
+    _show_judges(found)
 
 
 def _print_overall(

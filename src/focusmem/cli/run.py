@@ -177,10 +177,14 @@ def run(
         _check_begun(folder)
     results = _run(settings, folder)
     written = _write_page(folder) if page else None
+    _tell(results, folder, written, as_json=as_json)
+
+
+def _tell(results: dict[str, Any], folder: Path, page: str | None, *, as_json: bool) -> None:
     if as_json:
-        print_json({**results, "run": printable(str(folder)), "page": written and printable(written)})
+        print_json({**results, "run": printable(str(folder)), "page": page and printable(page)})
     else:
-        _show(results, folder, written)
+        _show(results, folder, page)
 
 
 def _given(context: typer.Context) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def _show(one: dict[str, Any]) -> None:
         typer.echo(f"  ... and {len(one['refused']) - _NUM_SHOWN} more; --json lists all")
     if one["num_tasks"]:
         typer.echo(printable(f"  revision: {one['revision']}"))
-        typer.echo(printable(f"  run: focusmem run {one['suite']} --data {one['path']} --policy URL#MODEL"))
+        typer.echo(printable(f"  run: focusmem run {one['suite']} --data {one['path']} --policy URL --model NAME"))
     elif one["help"]:
         typer.echo(printable(f"  {one['help']}"))
 

@@ -66,6 +66,18 @@ def figures(
     }
 
 
+def subset_figures(manifest: Manifest) -> dict[str, Any]:
+    """Which tasks the rates are over, as every report prints it."""
+    subset = manifest.subset
+    return {
+        "suite": manifest.suite,
+        "sha256": None if subset is None else subset.sha256,
+        "revision": None if subset is None else subset.revision,
+        "num_days": None if subset is None else subset.num_days,
+        "num_left_out": 0 if subset is None else len(subset.left_out),
+    }
+
+
 def judges_named(episodes: Iterable[StoredEpisode]) -> list[dict[str, Any]]:
     """The judges whose verdicts count, with their models and with what departs from their profiles. Judgements by the
     rules alone name no judge.
@@ -84,18 +96,6 @@ def departures_of(verdicts: Iterable[Verdict]) -> list[str]:
     """Each departure from the judge's profile once."""
     asked = (verdict.consultation for verdict in verdicts)
     return sorted({departure for one in asked if one is not None for departure in one.departures})
-
-
-def subset_figures(manifest: Manifest) -> dict[str, Any]:
-    """Which tasks the rates are over, as every report prints it."""
-    subset = manifest.subset
-    return {
-        "suite": manifest.suite,
-        "sha256": None if subset is None else subset.sha256,
-        "revision": None if subset is None else subset.revision,
-        "num_days": None if subset is None else subset.num_days,
-        "num_left_out": 0 if subset is None else len(subset.left_out),
-    }
 
 
 def _prepared(done: Preparation | None) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from pathlib import Path
 from focusmem.errors import ConfigError
 from focusmem.judges.base import Judge
 from focusmem.lab.suite import LabSuite
+from focusmem.recipes.run_judge import make_judge
 from focusmem.recipes.run_settings import LAB, RunSettings, SuiteSettings
-from focusmem.suites import mmina
+from focusmem.suites import deepshop, mmina, online_mind2web, webvoyager
 from focusmem.suites.base import Suite
 from focusmem.suites.benchmark import Source
 from focusmem.suites.catalogue import BENCHMARKS, BenchmarkSuite
@@ -41,9 +42,11 @@ def make_suite(settings: RunSettings) -> Suite:
     return _task_file(settings)
 
 
-def judge_of(suite: str, settings: RunSettings) -> Judge | None:
-    """The judge of a benchmark, by the suite's name. Without one, episodes stay `not_judged`."""
-    return None
+def judge_of(suite: str, settings: RunSettings) -> Judge:
+    """The judge of a benchmark, by the suite's name. Without an endpoint, what only a model can judge stays
+    `not_judged`.
+    """
+    return make_judge(JUDGE_OF[suite], settings.judge)
 
 
 def _check_fits(chosen: SuiteSettings) -> None:
@@ -130,6 +133,16 @@ def _page(settings: RunSettings) -> TaskSuite:
         presses_enter=chosen.presses_enter,
     )
 
+
+JUDGE_OF: Mapping[str, str] = {
+    MINIWOB: "automatic",
+    mmina.name_of("wikipedia"): "mmina",
+    mmina.name_of("shopping"): "mmina",
+    webvoyager.NAME: "webvoyager",
+    deepshop.NAME: "deepshop",
+    online_mind2web.NAME: "online-mind2web",
+}
+"""The judge of each benchmark; `focusmem judge --judge` chooses another one."""
 
 SUITES: Mapping[str, Callable[[RunSettings], Suite]] = {
     LAB: _lab_suite,

@@ -203,6 +203,6 @@ function drawHeader() {
     make("button", { type: "button", class: "quiet", id: "show-keys", title: "list of keys (?)", click: showKeys }, "? Keys"),
   );
   const title = make("div", { class: "title" }, make("h1", {}, "focusmem trace"), about(), problems());
-  const middle = make("div", { class: "summary" }, figureTable(), ...judgeLines(), ...taskSets(), comparison());
+  const middle = make("div", { class: "summary" }, figureTable(), ...taskSets(), ...judgeLines(), comparison());
   byId("header").replaceChildren(title, middle, buttons);
 }
