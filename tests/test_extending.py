@@ -122,7 +122,7 @@ def test_a_new_gate(tmp_path, monkeypatch):
     Checkpoint.save(memory, tmp_path / "memory")
     loaded = Checkpoint.open(tmp_path / "memory").build(backbone)
     assert isinstance(loaded.gate, gate)
-    state, blocks = torch.randn(3, backbone.width), torch.randn(3, 8, backbone.width)
+    state, blocks = torch.randn(3, memory.pool.width), torch.randn(3, 8, backbone.width)
     evidence, is_valid = torch.randn(3, backbone.width), torch.tensor([True, True, False])
     with torch.no_grad():
         trust = [one.gate(state, blocks, evidence, is_valid) for one in (memory, loaded)]

@@ -11,6 +11,7 @@ from focusmem.model.config import MemoryConfig
 from focusmem.model.inputs import PARTS
 from focusmem.recipes.select_entry import Entries, SelectConfig, WordlessPolicy, measure_selection
 from focusmem.schemas import Turn
+from focusmem.training.batch import TrainingBatch
 from focusmem.training.metrics import read_metrics
 from toys import make_config
 
@@ -33,7 +34,7 @@ def test_a_decision_asks_for_one_of_the_entries_and_its_code_is_the_reply():
         code = json.loads(decision.reply)["arguments"]["answer"]
         assert f"{name} {code}" in listed
         assert len(words.split()) == config.num_words
-    assert {len(names_of(replace(batch, items=(item,)))) for item in batch.items} <= {1, 2, 4}
+    assert {len(names_of(TrainingBatch(items=(item,)))) for item in batch.items} <= {1, 2, 4}
     assert Entries(config).batch(5) == batch != Entries(config).batch(6)
 
 
@@ -79,7 +80,10 @@ def test_a_resumed_benchmark_ends_with_the_figures_of_one_that_never_stopped(tmp
 
 
 def test_the_command_shows_the_figures(tmp_path):
-    small = [f"--set={name}={value}" for name, value in (("policy", "toy"), ("num_items", 2), ("num_tested", 2))]
+    small = [
+        f"--set={name}={value}"
+        for name, value in (("policy", "toy"), ("num_items", 2), ("num_tested", 2), ("has_mean_state", "false"))
+    ]
     words = ["bench", "select", "--steps", "1", "--words", "2", "--threads", "1", *small]
     places = ["--folder", str(tmp_path / "run"), "--out", str(tmp_path / "figures.json")]
     shown = CliRunner().invoke(app, [*words, *places], catch_exceptions=False).stdout

@@ -307,16 +307,15 @@ class MemoryPolicy(nn.Module):
         return {
             "encoder": self.encoder,
             "compressor": self.compressor,
-            "state": self.pool,
             "readout": self.readout,
             "gate": self.gate,
         }
 
     def trained_state(self) -> dict[str, Tensor]:
-        """All trained weights, by their stored names."""
+        """All trained weights and the state's calibration, by their stored names."""
         return {
             f"{part}.{name}": tensor
-            for part, module in self.trained_parts().items()
+            for part, module in {**self.trained_parts(), "state": self.pool}.items()
             for name, tensor in module.state_dict().items()
         }
 
