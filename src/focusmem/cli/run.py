@@ -23,7 +23,9 @@ MemoryName = Annotated[
 PolicyName = Annotated[
     str | None, typer.Option(help="lab (ships), a folder, a hub id, or the URL of a chat endpoint. Default: lab.")
 ]
-ModelName = Annotated[str | None, typer.Option("--model", help="The model's name at the endpoint.")]
+ModelName = Annotated[
+    str | None, typer.Option("--model", help="The name of the policy's model at its endpoint.", rich_help_panel=_PARTS)
+]
 ActionFormatName = Annotated[
     str | None,
     typer.Option(
