@@ -1,5 +1,6 @@
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -67,6 +68,39 @@ def test_the_closing_shows_what_the_last_action_led_to():
         assert browser.num_looks == len(episode.steps) + 1
         assert episode.closing == Closing(screenshot=shown.ref(), url="https://shop.example/")
         assert episode.screenshots[shown.digest] == shown
+
+
+class GameBrowser(FakeBrowser):
+    """A page that ends its task after `num_actions` actions, with a reward."""
+
+    def __init__(self, num_actions, *, fails_at=None):
+        super().__init__()
+        self.num_actions, self.fails_at = num_actions, fails_at
+
+    async def observe(self):
+        if self.num_looks == self.fails_at:
+            raise WorldError("The page has died.")
+        is_over = len(self.performed) >= self.num_actions
+        return replace(await super().observe(), reward=1.0 if is_over else 0.0, is_over=is_over)
+
+
+def test_a_page_that_ends_the_task_ends_the_episode_and_its_reward_is_kept():
+    episode = run([say("wait")] * 5, browser := GameBrowser(2))
+    assert (len(episode.steps), episode.reward, episode.answer, episode.error) == (2, 1.0, None, None)
+    assert browser.num_looks == 3, "the look that shows the end is the closing one"
+    assert episode.closing is not None
+
+
+def test_the_reward_is_that_of_the_closing_look():
+    stopped = run([say("wait"), say("stop", answer="")], GameBrowser(2))
+    assert (len(stopped.steps), stopped.reward, stopped.answer) == (2, 1.0, "")
+    unsolved = run([say("wait")] * 2, GameBrowser(5), max_steps=2)
+    assert (unsolved.reward, unsolved.error) == (0.0, None)
+
+
+def test_without_the_closing_look_the_reward_is_not_known_and_the_episode_is_an_error():
+    episode = run([say("wait"), say("stop", answer="")], GameBrowser(9, fails_at=2))
+    assert episode.error == "The page has died."
 
 
 def test_a_world_that_breaks_at_the_closing_does_not_undo_the_episode(caplog):

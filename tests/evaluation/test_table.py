@@ -86,5 +86,5 @@ def test_several_attempts_of_few_tasks_have_no_interval_and_are_drawn_all_the_sa
 
 def test_a_run_without_a_judge_cannot_be_compared(tmp_path):
     runs = [store_outcomes(tmp_path / name, [outcome]) for name, outcome in (("one", W), ("other", "not_judged"))]
-    with pytest.raises(ConfigError, match="both have judged"):
+    with pytest.raises(ConfigError, match="judged in both"):
         tabulate(runs)

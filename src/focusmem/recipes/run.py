@@ -46,7 +46,9 @@ Watch = Callable[[Sequence[tuple[Task, int]], int], Watcher]
 def run(
     settings: RunSettings, folder: Path, *, watch: Watch | None = None, command: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Makes the attempts that `folder` lacks, and sums up the whole run. Only a single process can be watched."""
+    """Makes the attempts that `folder` lacks, and computes the figures of the whole run. A watcher works only with a
+    single process.
+    """
     settings = settled(settings)
     parts = Parts(_with_store(settings, folder), make_suite(settings))
     suite_run = make_run(settings, parts, folder, command)
@@ -196,7 +198,9 @@ def _watch(suite_run: SuiteRun, processes: Sequence[BaseProcess]) -> None:
         are_at_work = True
         while are_at_work:
             wait([process.sentinel for process in processes if process.is_alive()], timeout=_LOOK_S)
-            are_at_work = any(process.is_alive() for process in processes)  # first, to miss no episode
+            are_at_work = any(
+                process.is_alive() for process in processes
+            )  # before counting, so that no episode is missed
             done = [one for one in left if folder.is_finished(*one)]
             left = [one for one in left if one not in done]
             for one in done:

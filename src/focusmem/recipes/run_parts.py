@@ -55,7 +55,7 @@ class Wording:
 
     @classmethod
     def of(cls, source: str | None, *, shows_errors: bool = True) -> "Wording":
-        """Our own wording (None), the laboratory's, or that of a folder."""
+        """The wording for a name: None is our own wording, `lab` the laboratory's, and anything else is a folder."""
         if source == LAB:
             texts = Texts.load(shows_errors=shows_errors)
             return cls(texts.prompt, texts.serialise)
@@ -162,7 +162,9 @@ class Parts:
 
     @property
     def shows_errors(self) -> bool:
-        """Whether prompts say which actions failed: as the memory was trained, or as the settings say."""
+        """Whether prompts say which actions failed. A trained memory gets the prompts of its training; without one, the
+        settings decide.
+        """
         asked = self.settings.policy.shows_errors
         if self.checkpoint is None:
             return asked is not False

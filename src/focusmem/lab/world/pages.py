@@ -1,4 +1,4 @@
-"""The pages of a site: scenes as a pure function of the path, so that every view and every visit agrees.
+"""The pages of a site. A scene is a pure function of the path, so all views and visits show the same page.
 
     /<site>/                      home: what there is, search
     /<site>/find?q=...            what search finds
@@ -47,7 +47,7 @@ _TITLE, _HEAD, _BODY, _SMALL = Font(16, True), Font(14, True), Font(13), Font(12
 
 @dataclass(frozen=True)
 class Address:
-    """A path taken apart."""
+    """The parts of a path."""
 
     site_id: str
     parts: tuple[str, ...]
@@ -70,7 +70,7 @@ class Address:
 
     @property
     def put_aside(self) -> tuple[int, ...]:
-        """The indices on the compare list, each once. Some may belong to no entry."""
+        """The indices on the compare list, each once. An index may belong to no entry."""
         indices = (_index(one) for one in self.query.get("put", "").split("."))
         return tuple(dict.fromkeys(index for index in indices if index is not None))
 
