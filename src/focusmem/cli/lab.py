@@ -21,6 +21,8 @@ PolicyOption = Annotated[
     typer.Option(help="A policy folder, as `focusmem lab pretrain` writes it; default: the shipped one."),
 ]
 
+SuiteOption = Annotated[str, typer.Option(help="lab (markets and encyclopedias) or lab-entries (offices).")]
+
 
 @app.callback()
 def _group() -> None:
@@ -59,23 +61,20 @@ def solve(
     seed: Annotated[int, typer.Option(help="The seed of the tasks and of the explorer's choices.")] = 0,
     browser: Annotated[str, typer.Option(help="raster (draws the pages itself) or chromium.")] = "raster",
     world_seed: Annotated[int, typer.Option(help="Which world: equal seeds give equal sites.")] = 0,
+    suite: SuiteOption = "lab",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document, with a row for each task.")] = False,
 ) -> None:
     """focusmem lab solve --solver explorer --tasks 20
 
     Let a rule-based agent solve evaluation tasks of the laboratory.
     """
-    from itertools import islice
-
+    from focusmem.lab.suite import LabSuite, LabSuiteConfig
     from focusmem.lab.world import solving
-    from focusmem.lab.world.rollout import iter_tasks
-    from focusmem.lab.world.world import World
 
-    world = World(world_seed)
-    drawn = list(islice(iter_tasks(world, "e", "evaluation", seed), tasks))
-    solved = solving.solve(world, drawn, solver, seed, browser)
+    drawn = LabSuite(LabSuiteConfig(num_tasks=tasks, seed=seed, world_seed=world_seed), name=suite_name(suite))
+    solved = solving.solve(drawn.world, drawn.lab_tasks, solver, seed, browser)
     if json:
-        setting = {"solver": solver, "browser": browser, "seed": seed, "world_seed": world_seed}
+        setting = {"suite": suite, "solver": solver, "browser": browser, "seed": seed, "world_seed": world_seed}
         print_json(setting | solving.summary(solved))
     else:
         _show(solved, f"{solver} in {browser}")
@@ -93,6 +92,37 @@ def _row(kind: str, group: "Sequence[Solved]") -> tuple[str, str, str, str]:
     num = len(group)
     success = sum(one.is_success for one in group) / num
     return kind, f"{success:.1%}", str(num), f"{sum(len(one.actions) for one in group) / num:.1f}"
+
+
+@app.command()
+def statistics(
+    suite: SuiteOption = "lab-entries",
+    tasks: Annotated[int, typer.Option(min=1, help="How many evaluation tasks.")] = 400,
+    seed: Annotated[int, typer.Option(help="The seed of the tasks.")] = 0,
+    world_seed: Annotated[int, typer.Option(help="Which world: equal seeds give equal sites.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """focusmem lab statistics --suite lab-entries
+
+    Count the bits that a trajectory shows and some task may need, and those that one decision needs.
+    """
+    from focusmem.errors import ConfigError
+    from focusmem.lab.suite import LabSuite, LabSuiteConfig
+    from focusmem.lab.world.statistics import summary
+
+    if suite_name(suite) != "lab-entries":
+        raise ConfigError("Only the tasks of lab-entries need entries of lists; use --suite lab-entries.")
+    drawn = LabSuite(LabSuiteConfig(num_tasks=tasks, seed=seed, world_seed=world_seed), name=suite)
+    found = summary(drawn.world, drawn.lab_tasks)
+    if json:
+        print_json({"suite": suite, "seed": seed, "world_seed": world_seed, "kinds": found})
+        return
+    columns = ("kind", "tasks", "decisions", "entries shown", "bits shown", "bits needed", "ratio", "least ratio")
+    names = ("num_tasks", "num_decisions", "entries_shown", "bits_shown", "bits_needed", "mean_ratio", "least_ratio")
+    print_table(
+        f"bits in {suite}", columns, [(kind, *(f"{one[name]:.4g}" for name in names)) for kind, one in found.items()]
+    )
+    typer.echo(f"An action of the trajectory repeats the value in {found['all']['given_away_rate']:.1%} of decisions.")
 
 
 @app.command()
@@ -185,6 +215,16 @@ def load_policy(folder: Path | None, device: str) -> "Backbone":
     from focusmem.lab.shipped import Weights
 
     return load(Weights().policy if folder is None else folder, device)
+
+
+def suite_name(suite: str) -> str:
+    """The name of a suite of the laboratory, if it is one."""
+    from focusmem.errors import ConfigError
+    from focusmem.lab.suite import SPLITS_EVALUATED
+
+    if suite not in SPLITS_EVALUATED:
+        raise ConfigError(f"There is no suite '{suite}' in the laboratory; choose {' or '.join(SPLITS_EVALUATED)}.")
+    return suite
 
 
 def wait_for_interrupt() -> None:

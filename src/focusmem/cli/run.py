@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _PARTS, _MORE = "Parts of the agent", "Attempts and resuming"
 
-SuiteName = Annotated[str, typer.Argument(help="lab, a file of tasks (.jsonl), or the address of a page.")]
+SuiteName = Annotated[str, typer.Argument(help="lab, lab-entries, a file of tasks (.jsonl), or the address of a page.")]
 Instruction = Annotated[str | None, typer.Option(help="What to do on the page.")]
 MemoryName = Annotated[
     str | None, typer.Option(help="none, words, retrieved, or a trained memory: full, action-only, ... Default: none.")
@@ -156,9 +156,11 @@ def _given(context: typer.Context) -> dict[str, Any]:
 
 def default_folder(settings: "RunSettings") -> Path:
     """A folder name made of the options that usually differ between runs."""
+    from focusmem.recipes.run_settings import LAB_SUITES
+
     suite, memory = settings.suite, settings.memory.name
-    if suite.name == "lab":
-        name = f"lab-{memory}-{settings.browser.kind}-{suite.lab.seed}-{suite.lab.num_tasks}"
+    if suite.name in LAB_SUITES:
+        name = f"{suite.name}-{memory}-{settings.browser.kind}-{suite.lab.seed}-{suite.lab.num_tasks}"
     elif suite.instruction is not None:
         from focusmem.files import sha256_hex
 

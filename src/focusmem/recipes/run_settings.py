@@ -9,6 +9,7 @@ from focusmem.agent.fronts.latent import MemoryUse
 from focusmem.browser.base import BrowserLimits
 from focusmem.errors import ConfigError
 from focusmem.evaluation.runner import RunnerConfig
+from focusmem.lab.memory.misled import LabMisleading
 from focusmem.lab.suite import LabSuiteConfig
 from focusmem.model.evidence_cache import CacheConfig
 from focusmem.model.generation import GenerationConfig
@@ -17,6 +18,8 @@ from focusmem.settings import checked_dataclass, from_plain
 
 LAB: Final = "lab"
 """The suite, the policy, the embedder and the wording that ship."""
+LAB_SUITES: Final = (LAB, "lab-entries")
+"""The suites of the laboratory."""
 
 _Count = Annotated[int, Field(ge=1)]
 
@@ -24,13 +27,13 @@ _Count = Annotated[int, Field(ge=1)]
 @checked_dataclass(frozen=True, kw_only=True)
 class SuiteSettings:
     name: str = LAB
-    """`lab`, a file of tasks (.jsonl), or the address of a page."""
+    """`lab`, `lab-entries`, a file of tasks (.jsonl), or the address of a page."""
     instruction: str | None = None
     """What to do on the page; only with an address."""
     max_steps: _Count | None = None
     """The step budget of every task; None keeps the suite's own."""
     lab: LabSuiteConfig = LabSuiteConfig()
-    """Which tasks of the laboratory."""
+    """Which tasks of the laboratory's suites."""
     num_attempts: _Count = 1
     """Attempts at each task."""
 
@@ -63,6 +66,8 @@ class MemorySettings:
     """
     lab_bank_sites: _Count | None = None
     """Search only trajectories of this many laboratory sites, the first ones."""
+    lab_misleading: LabMisleading = LabMisleading()
+    """Misleading trajectories beside the experts' ones, or in place of every hit."""
     embedder: str | None = None
     """`lab`, a folder or a hub id; None uses the policy's own, if there is one."""
     outcomes: tuple[Outcome, ...] | None = ("success",)
@@ -148,4 +153,4 @@ def settings_of(run: Run) -> RunSettings:
 
 def recipe_for(suite: str) -> str:
     """The recipe that fits a suite."""
-    return "lab" if suite == LAB else "web"
+    return "lab" if suite in LAB_SUITES else "web"

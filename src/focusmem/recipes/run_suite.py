@@ -5,7 +5,7 @@ from pathlib import Path
 
 from focusmem.errors import ConfigError
 from focusmem.lab.suite import LabSuite
-from focusmem.recipes.run_settings import LAB, RunSettings
+from focusmem.recipes.run_settings import LAB_SUITES, RunSettings
 from focusmem.suites.base import Suite
 from focusmem.suites.task_file import TaskSuite
 
@@ -33,7 +33,7 @@ def _lab_suite(settings: RunSettings) -> LabSuite:
         raise ConfigError("The laboratory's pages have a fixed viewport; leave out browser.limits.")
     if settings.suite.max_steps is not None:
         raise ConfigError("The laboratory's tasks have a fixed step budget; leave out --max-steps.")
-    return LabSuite(settings.suite.lab)
+    return LabSuite(settings.suite.lab, name=settings.suite.name)
 
 
 def _task_file(settings: RunSettings) -> TaskSuite:
@@ -49,7 +49,7 @@ def _page(settings: RunSettings) -> TaskSuite:
     return TaskSuite.from_page(chosen.name, chosen.instruction, limits=limits, max_steps=chosen.max_steps)
 
 
-SUITES: Mapping[str, Callable[[RunSettings], Suite]] = {LAB: _lab_suite}
+SUITES: Mapping[str, Callable[[RunSettings], Suite]] = dict.fromkeys(LAB_SUITES, _lab_suite)
 """Suites by name."""
 
 

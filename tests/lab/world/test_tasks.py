@@ -5,7 +5,8 @@ from string import Formatter
 import pytest
 
 from focusmem.judges.exact_answer import is_same_answer
-from focusmem.lab.world.pages import FACT_NAMES, Address, listed
+from focusmem.lab.world.address import Address
+from focusmem.lab.world.pages import FACT_NAMES, listed
 from focusmem.lab.world.pictures import silhouette
 from focusmem.lab.world.rollout import iter_tasks, roll_out
 from focusmem.lab.world.scene import VIEW_HEIGHT, Box, Shape, Word

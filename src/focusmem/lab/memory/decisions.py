@@ -217,7 +217,7 @@ class LabDecisions:
             site_id = self.bank.rollout(place).task.site_id
             if place in found:
                 continue
-            if site_id != task.site_id and self.world.site(site_id).family == self.world.site(task.site_id).family:
+            if site_id != task.site_id and self.world.family(site_id) == self.world.family(task.site_id):
                 return place
         return None
 
@@ -225,7 +225,7 @@ class LabDecisions:
         """An item of an episode as training reads it, with its lesson if there are lessons."""
         prompt = self.corpus.texts.serialise(item, {step.screenshot.sha256: _stand_in(step) for step in item.steps})
         name = item.trajectory_id or item.item_id
-        family = self.world.site(source.task.site_id).family
+        family = self.world.family(source.task.site_id)
         made = TrainingItem(item_id=name, role=item.role, prompt=prompt, group=family)
         start = item.rank * CHUNK_EVENTS if item.role == "working" else 0
         self._sources[made.digest] = source, start, start + len(item.steps)

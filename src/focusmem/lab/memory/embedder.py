@@ -149,7 +149,7 @@ class Pairs(torch.utils.data.Dataset[PairBatch]):
         return right, rng.choice(others or [one for one in candidates if one is not right])
 
     def _episode(self, rng: random.Random, site_id: str, kinds: Sequence[str] | None = None) -> Rollout:
-        kind = rng.choice(tuple(kinds or KINDS[self.world.site(site_id).family]))
+        kind = rng.choice(tuple(kinds or KINDS[self.world.family(site_id)]))
         task = make_task(self.world, site_id, kind, rng.choice(USES), rng.randrange(10**6))
         return roll_out(self.world, task, Solver.expert(self.world, task))
 

@@ -140,7 +140,7 @@ class Corpus:
         show them.
         """
         site_id = f"{self.split}-{rng.randrange(self.num_sites)}"
-        kinds = [kind for kind in KINDS[self.world.site(site_id).family] if kind in COMPARISONS]
+        kinds = [kind for kind in KINDS[self.world.family(site_id)] if kind in COMPARISONS]
         tasks = [self._task(rng, site_id=site_id, kinds=kinds) for _ in range(_NUM_WEIGHED)]
         made = [self._row(weighing(self.world, task), [], "comparison/words") for task in tasks]
         rollout = self._rollout(rng, site_id=site_id, kinds=kinds)
@@ -276,7 +276,7 @@ class Corpus:
 
     def _helpful(self, task: LabTask, rng: random.Random) -> Rollout:
         """Another task on the same site; usually of a kind that shows the same facts."""
-        family = self.world.site(task.site_id).family
+        family = self.world.family(task.site_id)
         kinds = (task.kind,) if rng.random() < 0.5 else KINDS[family]
         return self._rollout(rng, site_id=task.site_id, kinds=kinds)
 
@@ -300,7 +300,7 @@ class Corpus:
 
     def _task(self, rng: random.Random, *, site_id: str | None = None, kinds: Sequence[str] | None = None) -> LabTask:
         site_id = site_id or f"{self.split}-{rng.randrange(self.num_sites)}"
-        kind = rng.choice(tuple(kinds or KINDS[self.world.site(site_id).family]))
+        kind = rng.choice(tuple(kinds or KINDS[self.world.family(site_id)]))
         return make_task(self.world, site_id, kind, rng.choice(USES), rng.randrange(10**6))
 
     # From turns to tokens
