@@ -12,9 +12,9 @@ from focusmem.lab.world.solvers import Solver
 from focusmem.lab.world.world import World
 from focusmem.schemas import action_to_json, dump_record
 
-TASKS = "02f806cb13d03383"
-EPISODES = "a7109cec3bda0431"
-SCREENSHOTS = "bc07390dfd4aa63e"
+TASKS = "61aa4c88a31d0f0a"
+EPISODES = "81644e17988fde9d"
+SCREENSHOTS = "14be7e7110a61d9a"
 FREETYPE = "2.14.3"
 """The version of the library that drew the screenshots; others smooth letters differently."""
 
@@ -26,14 +26,14 @@ def world():
 
 @pytest.fixture(scope="module")
 def drawn(world):
-    splits = (("e", "evaluation", 40), ("v", "memory", 10), ("m", "memory", 10), ("p", "bank", 10))
+    splits = (("e", "evaluation", 16), ("v", "memory", 4), ("m", "memory", 4), ("p", "bank", 4))
     return [task for split, use, num in splits for task in islice(iter_tasks(world, split, use, 0), num)]
 
 
 @pytest.fixture(scope="module")
 def steps(world, drawn):
-    experts = [roll_out(world, task, Solver.expert(world, task)) for task in drawn[::5]]
-    left = [rollout for number in range(4) for rollout in site_rollouts(world, f"e-{number}")]
+    experts = [roll_out(world, task, Solver.expert(world, task)) for task in drawn[::4]]
+    left = [rollout for number in range(2) for rollout in site_rollouts(world, f"e-{number}")]
     return [step for rollout in [*experts, *left] for step in rollout.steps]
 
 

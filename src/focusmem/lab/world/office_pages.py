@@ -146,7 +146,7 @@ class _OfficePages:
         if number < NUM_HALLS:
             page.link(NEXT_HALL, self._to("hall", name, number + 1), _HEAD, self.look.accent, gap=8)
         else:
-            href = self._to("list", name) + f"&pass={self.office.staff_pass}"
+            href = self._to("list", name, opens=True)
             page.link(LISTS[name].title, href, _HEAD, self.look.accent, gap=8)
         page.link(BACK, self._to(), _BODY, self.look.accent)
         return page.finish(self.office.name)
@@ -236,9 +236,10 @@ class _OfficePages:
         rng = random.Random(derive_seed(0, self.office.site_id, self.office.chain, purpose))
         page.text(" ".join(filler_sentence(rng, "office") for _ in range(num_sentences)), _SMALL, self.faint, gap=6)
 
-    def _to(self, *parts: str | int, values: list[str] | None = None, **changes: str | int) -> str:
-        """The path of another page of the office, with the state of the visit."""
+    def _to(self, *parts: str | int, values: list[str] | None = None, opens: bool = False, **changes: str | int) -> str:
+        """The path of another page of the office, with the state of the visit; `opens` lets the visitor in."""
         query = {name: value for name, value in self.address.query.items() if name in _KEPT}
+        query |= {"pass": self.office.staff_pass} if opens else {}
         query |= {name: str(value) for name, value in changes.items()}
         query |= {f"v{place}": value for place, value in enumerate(values or (), start=1)}
         path = "/".join(quote(str(part)) for part in (self.office.site_id, *parts))
