@@ -138,6 +138,9 @@ def pretrain(
     drills: Annotated[
         bool | None, typer.Option("--drills", help="Train the policy of --start on single skills only.")
     ] = None,
+    offices: Annotated[
+        bool | None, typer.Option("--offices", help="Continue the policy of --start with the pages of lab-entries.")
+    ] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that draw batches.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the weights and the examples.")] = None,
     device: Annotated[str | None, typer.Option(help="cuda, or cpu for a trial.")] = None,
@@ -156,6 +159,8 @@ def pretrain(
     To improve weak single skills: focusmem lab pretrain --out runs/mended --start runs/policy/policy --drills --minutes
     3
 
+    To teach the pages of lab-entries: focusmem lab pretrain --out runs/offices --start runs/policy/policy --offices
+
     On a laptop: focusmem lab pretrain --out runs/trial --device cpu --minutes 1 --tokens 4000 --workers 1
     """
     from focusmem.lab.policy.pretrain import PretrainConfig
@@ -168,6 +173,7 @@ def pretrain(
         "num_reading_steps": reading_steps,
         "max_tokens": tokens,
         "drills": drills,
+        "offices": offices,
         "num_workers": workers,
         "seed": seed,
         "device": device,
@@ -181,6 +187,9 @@ def examine(
     policy: PolicyOption = None,
     values: Annotated[int | None, typer.Option(help="Values to read off the screen.")] = None,
     records: Annotated[int | None, typer.Option(help="Records to ask about.")] = None,
+    entries: Annotated[int | None, typer.Option(help="Offices to ask for entries of. Default: 0.")] = None,
+    requests: Annotated[int | None, typer.Option(help="Decisions at offices that need a value. Default: 0.")] = None,
+    probed: Annotated[int | None, typer.Option(help="Records to probe. Default: 0.")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of the tasks and records.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     batch: Annotated[int | None, typer.Option(help="Questions asked at once.")] = None,
@@ -192,21 +201,42 @@ def examine(
     """focusmem lab examine --values 40 --records 10
 
     Test single skills of a policy on sites it has never seen: read a value, describe a record, answer about it.
+
+    For the pages of lab-entries, add --entries 40 --requests 40 --probed 10
     """
     from focusmem.lab.policy.examination import ExaminationConfig
     from focusmem.lab.policy.examination import examine as run
 
-    given = {"num_values": values, "num_records": records, "seed": seed, "batch_size": batch}
+    given = {
+        "num_values": values,
+        "num_records": records,
+        "num_entries": entries,
+        "num_requests": requests,
+        "num_probed": probed,
+        "seed": seed,
+        "batch_size": batch,
+    }
     settings = settled(ExaminationConfig(), given, config=config, assignments=assignments, dry_run=dry_run)
     results = run(load_policy(policy, device), settings)
     if json:
         print_json(results)
         return
-    for title, name in (("values read off the screen", "values_read"), ("fields that are right", "fields_right")):
+    for name, title in _SKILLS.items():
+        if name not in results:
+            continue
         parts = [(kind, f"{one['right_rate']:.1%}", str(one["num"])) for kind, one in results[name]["by_name"].items()]
         low, high = results[name]["interval"]
         print_table(title, ("", "right", "of"), parts)
         typer.echo(f"Together {results[name]['right_rate']:.1%} ({low:.1%} to {high:.1%}) of {results[name]['num']}.")
+
+
+_SKILLS = {
+    "values_read": "values read off the screen",
+    "fields_right": "fields that are right",
+    "entries_right": "entries of an office's lists",
+    "requests_right": "decisions at offices that need a value",
+    "probes_right": "clauses of answers to probes",
+}
 
 
 def load_policy(folder: Path | None, device: str) -> "Backbone":

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from focusmem.lab.world.address import Address
+from focusmem.lab.world.address import Address, index_of
 from focusmem.lab.world.office_pages import given_values, open_part
 from focusmem.lab.world.offices import LISTS, ListName, Office
 from focusmem.lab.world.requests import Request, make_request
@@ -51,7 +51,8 @@ def values_at(office: Office, address: Address) -> dict[str, str]:
     if shown is not None:
         name, day = shown
         entries = zip(office.entries[name], office.values(name, day), strict=True)
-        return {LISTS[name].phrase(entry): value for entry, value in entries}
+        few = index_of(address.query.get("few", "")) or len(office.entries[name])
+        return {LISTS[name].phrase(entry): value for entry, value in list(entries)[:few]}
     if address.parts == ("request",):
         request = _request(office, address)
         return {"receipt": request.receipt} if open_part(request, address) == len(request.needs) else {}

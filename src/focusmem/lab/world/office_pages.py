@@ -8,13 +8,14 @@
     /<office>/request?v1=...       the parts of a request, each with the values that were given so far
     /<office>/returned             where a wrong department leads
 
-`ticket` in the query names the request, `pass` opens the lists, `done=1` says that the request was returned.
+`ticket` in the query names the request, `pass` opens the lists, `done=1` says that the request was returned. `few=3`
+shows only the first entries of a list; no link has it, but drills do.
 """
 
 import random
 from urllib.parse import quote, urlencode
 
-from focusmem.lab.world.address import Address
+from focusmem.lab.world.address import Address, index_of
 from focusmem.lab.world.layout import PageBuilder
 from focusmem.lab.world.offices import LISTS, NUM_HALLS, ListName, Office
 from focusmem.lab.world.pictures import shade
@@ -208,7 +209,8 @@ class _OfficePages:
         page = self._begin(title)
         entries = self.office.entries[name]
         num_rows = -(-len(entries) // 2)
-        for index, (entry, value) in enumerate(zip(entries, values, strict=True)):
+        shown = list(zip(entries, values, strict=True))[: index_of(self.address.query.get("few", "")) or len(entries)]
+        for index, (entry, value) in enumerate(shown):
             column, row = divmod(index, num_rows)
             left, top = 14 + column * _COLUMN, page.top + row * _ROW
             if self.look.is_boxed:
