@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focusmem.cli.lab import PolicyOption, app, load_policy
+from focusmem.cli.lab import PolicyOption, SuiteOption, app, load_policy
 from focusmem.cli.output import print_json
 from focusmem.cli.settings import Assignments, ConfigFile, DryRun, settled, variant_of
 
@@ -114,6 +114,7 @@ def train(
         str | None, typer.Argument(help="action-only, content, readout, full, fixed-4, probe-semantic, ...")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder. The same command resumes a stopped run.")] = None,
+    suite: SuiteOption = "lab",
     policy: PolicyOption = None,
     start: Annotated[
         Path | None,
@@ -139,16 +140,16 @@ def train(
     """focusmem lab train full --policy runs/policy/policy --out runs/memory/full
 
     Train one variant of memory in the laboratory: a course of short drills, stage A, stage B if it has one, and its
-    gate if it has one.
+    gate if it has one. With --suite lab-entries, on offices.
 
     On a laptop: add --device cpu --steps 2 --more-steps 2 --gate-steps 0 --episodes 1 --drills 0 --workers 0 --set
     stream.course=[]
     """
     from focusmem.errors import ConfigError
-    from focusmem.recipes.lab_training import lab
+    from focusmem.recipes.lab_training import recipe
     from focusmem.settings import everywhere
 
-    base = lab(variant_of(variant, config))
+    base = recipe(suite, variant_of(variant, config))
     values: dict[str, Any] = {
         "policy": policy,
         "start": start,
@@ -158,8 +159,7 @@ def train(
         "loop_b.num_steps": more_steps,
         "gate.num_steps": gate_steps or None,
         "stream.num_episodes": episodes,
-        "stream.drills.num_numbers": drills,
-        "stream.drills.num_ways": drills,
+        **_num_drills(suite, drills),
         "device": device,
         **everywhere(base, "num_workers", workers),
     }
@@ -168,6 +168,13 @@ def train(
     if out is None:
         raise ConfigError("The run needs a folder; give one with --out.")
     _train(training, out)
+
+
+def _num_drills(suite: str, num: int | None) -> dict[str, Any]:
+    """The settings that `--drills` fills."""
+    if suite == "lab-entries":
+        return {"stream.drills.entries.num": num}
+    return {"stream.drills.num_numbers": num, "stream.drills.num_ways": num}
 
 
 def _train(training: "LabTraining", out: Path) -> None:

@@ -9,6 +9,7 @@ shows it to remember, or with notes in words, which are shorter and sooner learn
 
 import random
 from collections.abc import Sequence
+from dataclasses import field
 from itertools import islice
 from typing import Annotated, Literal
 
@@ -18,6 +19,7 @@ from focusmem.agent.prompt import NUM_RECENT
 from focusmem.errors import ConfigError
 from focusmem.evidence import CHUNK_EVENTS, episodic_items, working_items
 from focusmem.lab.memory.decisions import LabDecisions
+from focusmem.lab.memory.entry_drills import EntryDrills
 from focusmem.lab.policy.drawing import placeholder
 from focusmem.lab.world.address import Address
 from focusmem.lab.world.answers import facts_seen, notes
@@ -63,11 +65,14 @@ class Drills:
     """How the first value of a comparison is known. An entry is drawn as often as it stands here."""
     raw_share: Share = 0.5
     """Share of drills in ways that show the whole trajectory."""
+    entries: EntryDrills = field(default_factory=EntryDrills)
+    """Drills at offices. The others are for markets and encyclopedias."""
 
     def batch(self, source: LabDecisions, seed: int, number: int) -> TrainingBatch:
         """Drills on the source's sites; each batch number gives others."""
         drawn = number_drills(source, seed, number, self.num_numbers, self.how)
-        return TrainingBatch.merged([drawn, way_drills(source, seed, number, self.num_ways, self.raw_share)])
+        ways = way_drills(source, seed, number, self.num_ways, self.raw_share)
+        return TrainingBatch.merged([drawn, ways, self.entries.batch(source, seed, number)])
 
 
 def number_drills(source: LabDecisions, seed: int, number: int, num: int, how: Sequence[How] = HOW) -> TrainingBatch:
