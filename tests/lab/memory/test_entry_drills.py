@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,6 @@ from focusmem.lab.world.office_answers import NOTICE
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.recipes.lab_training import lab_entries, recipe
 from focusmem.schemas import Screenshot, parse_action
-from focusmem.settings import resolved
 
 HOWS = ("told", "seen", "in a chunk", "in a trajectory", "as it is")
 NUM_SITES = 12
@@ -128,21 +128,17 @@ def test_a_memory_learns_a_course_of_entries_in_both_stages(policy, world, tmp_p
     """One step of each phase, of whole episodes and of the gate, at toy size."""
     told, found = (Drills(entries=EntryDrills(num=2, how=(how,))) for how in ("told", "as it is"))
     course = (Phase(num_batches=1, drills=told), Phase(num_batches=1, drills=found))
-    training = resolved(
-        lab_entries("full"),
-        {
-            "loop_a.num_steps": 3,
-            "loop_b.num_steps": 3,
-            "gate.num_steps": 1,
-            "stream.num_episodes": 1,
-            "stream.num_decisions": 2,
-            "stream.course": course,
-            "later_course": course,
-            "stream.drills.entries.num": 1,
-            "decisions.num_sites": 4,
-            **{f"{loop}.num_workers": 0 for loop in ("loop_a", "loop_b", "gate")},
-            "device": "cpu",
-        },
+    base = lab_entries("full")
+    quick = {"num_workers": 0, "num_steps": 3}
+    training = replace(
+        base,
+        loop_a=replace(base.loop_a, **quick),
+        loop_b=replace(base.loop_b, **quick),
+        gate=replace(base.gate, num_workers=0, num_steps=1),
+        stream=replace(base.stream, num_episodes=1, num_decisions=2, course=course, drills=found),
+        later_course=course,
+        decisions=replace(base.decisions, num_sites=4),
+        device="cpu",
     )
     memory = train_memory(policy, training, tmp_path)
     notes = Checkpoint.open(memory).notes

@@ -71,6 +71,8 @@ class Office:
     """What opens the lists; part of the addresses that the staff visit."""
     seed: int
     """The seed of what this branch has for itself."""
+    base: "Office | None" = None
+    """The office that this one is a branch or an earlier state of."""
 
     @property
     def name(self) -> str:
@@ -78,7 +80,8 @@ class Office:
 
     def values(self, name: ListName, day: str | None = None) -> tuple[str, ...]:
         """The values of a list, in the order of its entries; `day` names a notice that has values of its own."""
-        return _values(self.seed, name, len(self.entries[name]), day, self._departments)
+        others = () if self.base is None or day is not None else self.base.values(name)
+        return _values(self.seed, name, len(self.entries[name]), day, self._departments, others)
 
     def value(self, name: ListName, entry: str, day: str | None = None) -> str:
         return self.values(name, day)[self.entries[name].index(entry)]
@@ -114,14 +117,21 @@ def make_office(world_seed: int, site_id: str) -> Office:
         entries=entries,
         staff_pass=f"{random.Random(seed).randrange(10**8):08}",
         seed=seed,
+        base=None if parsed.is_base else make_office(world_seed, parsed.base),
     )
 
 
 @lru_cache(maxsize=8192)
-def _values(seed: int, name: ListName, num: int, day: str | None, departments: tuple[str, ...]) -> tuple[str, ...]:
+def _values(
+    seed: int, name: ListName, num: int, day: str | None, departments: tuple[str, ...], others: tuple[str, ...]
+) -> tuple[str, ...]:
+    """No department is that of `others` for the same entry. Other values differ anyway, but for rare chances."""
     rng = random.Random(derive_seed(seed, "values", name, day or ""))
     if name == "departments":
-        return tuple(rng.sample(departments, num))
+        values = rng.sample(departments, num)
+        while any(own == other for own, other in zip(values, others, strict=False)):
+            rng.shuffle(values)
+        return tuple(values)
     drawn = rng.sample(range(LISTS[name].num_values or 0), num)
     if name == "codes":
         return tuple(f"{value:04}" for value in drawn)

@@ -270,9 +270,9 @@ def _changed(site: Site, parsed: SiteId, rng: random.Random) -> Site:
     entries = list(site.entries)
     for category in site.categories():
         own = site.in_category(category)
-        facts = [one.facts for one in own]
-        for entry, other in zip(own, [*facts[1:], facts[0]], strict=True):
-            entries[entry.index] = replace(entry, facts=other)
+        ahead = rng.randrange(1, len(own))
+        for place, entry in enumerate(own):
+            entries[entry.index] = replace(entry, facts=own[(place + ahead) % len(own)].facts)
     args = (rng, site.family, list(site.sections), list(site.dialog_buttons), list(site.edition_links))
     while (conventions := _make_conventions(*args)) == site.conventions:
         pass

@@ -29,7 +29,7 @@ class Needed:
     num_shown: int
     """Entries of the trajectory."""
     is_given_away: bool
-    """Whether an action of the trajectory repeats the value."""
+    """Whether an action of a demonstration repeats the value."""
 
     @property
     def ratio(self) -> float:
@@ -48,17 +48,19 @@ def decisions_needing(world: World, task: LabTask) -> list[Needed]:
     request = task.request
     assert request is not None, task.name
     office = world.office(task.site_id)
-    if request.notices:
-        rollout = sensible_rollout(world, task)
-        assert rollout is not None, task.name
-    else:
-        rollout = site_rollouts(world, task.site_id)[0]
-    steps = rollout.steps
-    lists = _lists_of(office, steps)
+    own = sensible_rollout(world, task) if request.notices else None
+    shown = own or site_rollouts(world, task.site_id)[0]
+    lists = _lists_of(office, shown.steps)
     total = sum(bits_of(office, name) * len(office.entries[name]) for name in lists)
     num = sum(len(office.entries[name]) for name in lists)
     return [
-        Needed(task.task.task_id, bits_of(office, need.list_name), total, num, _is_given_away(steps, value))
+        Needed(
+            task.task.task_id,
+            bits_of(office, need.list_name),
+            total,
+            num,
+            is_given_away=own is None and _is_given_away(shown.steps, value),
+        )
         for need, value in zip(request.needs, request.values, strict=True)
     ]
 
