@@ -63,8 +63,8 @@ ENTRY_COURSE = (
     Phase(num_batches=600, drills=_entries(20, ("told", "seen", "in a chunk", "in a trajectory", "in a trajectory"))),
 )
 """The course of `lab-entries`: entries told in words, few before many; then in views of a few rows and of whole lists;
-then in chunks and trajectories. A readout starts to choose after some 400 batches of words, and starts on views only
-after words (docs/experiments.md)."""
+then in chunks and trajectories. In a trial with twelve entries, a readout began to choose after some 400 batches of
+words, and on views only after words."""
 ENTRY_DRILLS = _entries(12, ("seen", "in a chunk", "in a trajectory", "as it is", "as it is"))
 """What comes with whole episodes after this course."""
 
