@@ -119,8 +119,8 @@ def train(
     start: Annotated[
         Path | None,
         typer.Option(
-            help="Begin with this memory and without stage A's course: a memory of the same variant, a stage A memory of a "
-            "variant with the same stage A, or, if the variant has no stage B, a memory of action-only."
+            help="Begin with this memory and without stage A's course: a memory of the same variant, a stage A memory "
+            "of a variant with the same stage A, or, if the variant has no stage B, a memory of action-only."
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="The seed that draws the episodes.")] = None,
