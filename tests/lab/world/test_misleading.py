@@ -26,6 +26,7 @@ def test_a_trajectory_is_its_arguments_and_its_id_tells_its_label(world, site_id
     assert len(set(names)) == 3
     assert [label_of(name) for name in names] == [label] * 3
     assert all(label_of(one.task.name) is None for one in site_rollouts(world, site_id))
+    assert label_of("a shop's trajectory.7") is None
     for one in made:
         stored = as_trajectory(one.rollout, placeholder).trajectory
         assert stored.outcome == "success"

@@ -71,12 +71,12 @@ def on_site(world: World, site_id: str, label: Label, number: int = 0) -> Mislea
 
 def label_of(trajectory_id: str) -> Label | None:
     """The label of a trajectory that this module made, told from its id; None for any other."""
-    site_id, _, _, number = trajectory_id.split(".")
-    parsed = SiteId.parse(site_id)
-    if parsed is not None and parsed.branch:
-        return "near"
-    if parsed is not None and parsed.num_changes_ago:
-        return "stale"
+    site_id, _, rest = trajectory_id.partition(".")
+    parsed, number = SiteId.parse(site_id), rest.rpartition(".")[2]
+    if parsed is None or not number.isdecimal():
+        return None  # not of the laboratory
+    if not parsed.is_base:
+        return "near" if parsed.branch else "stale"
     kind = int(number) // _FIRST
     return POISONS[kind - 1] if 0 < kind <= len(POISONS) else None
 
