@@ -18,7 +18,7 @@ from focusmem.agent.fronts.empty import EmptyFront
 from focusmem.agent.policy_mind import PolicyMind
 from focusmem.bank import Bank, Query
 from focusmem.bank.embedder import QwenEmbedder
-from focusmem.errors import ConfigError, WorldError
+from focusmem.errors import ConfigError, UnreadableActionError, WorldError
 from focusmem.evaluation.metrics import summarise
 from focusmem.evaluation.suite_run import RunAbout, SuiteRun
 from focusmem.model.backbone import Backbone
@@ -45,6 +45,19 @@ def example(title):
 def decision(**changes):
     task = Task(task_id="a", instruction="Do it.", start_url="https://shop.example/", site="shop")
     return Decision(task, "an episode", Observation(make_screenshot(1), "", "", ()), **changes)
+
+
+def test_a_new_action_format():
+    tap = example("A new action format")["TapFormat"]()
+    now = decision()
+    [turn] = tap.prompt(now)
+    assert turn.parts[0] == now.seen.screenshot
+    choice = tap.read("TAP 50 25", now.seen)
+    assert (choice.action.name, choice.point) == ("click", (48, 16))
+    assert tap.read("SAY 12 euros", now.seen).action.arguments.answer == "12 euros"
+    for unreadable in ("tap", "DRAG 1 2", "TAP 500 2"):
+        with pytest.raises(UnreadableActionError):
+            tap.read(unreadable, now.seen)
 
 
 def test_a_new_suite_with_its_judge(tmp_path):

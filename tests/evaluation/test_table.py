@@ -61,7 +61,7 @@ def test_the_command_prints_draws_and_pastes(tmp_path, runs):
 
     lines = CliRunner().invoke(app, ["table", *names, "--markdown"]).stdout.splitlines()
     assert lines[2].startswith("| none | 25.0% (")
-    assert "| 1 | - | - |" in lines[2]
+    assert "| 2 | 1 | 0 | 0 | - | - |" in lines[2]
     assert lines[3].startswith(r"| re\|play | 50.0% (")
     assert "| +25.0% (" in lines[3]
     assert len({line.replace(r"\|", "").count("|") for line in lines}) == 1
@@ -86,5 +86,5 @@ def test_several_attempts_of_few_tasks_have_no_interval_and_are_drawn_all_the_sa
 
 def test_a_run_without_a_judge_cannot_be_compared(tmp_path):
     runs = [store_outcomes(tmp_path / name, [outcome]) for name, outcome in (("one", W), ("other", "not_judged"))]
-    with pytest.raises(ConfigError, match="both have judged"):
+    with pytest.raises(ConfigError, match="judged in both"):
         tabulate(runs)

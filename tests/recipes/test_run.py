@@ -11,14 +11,17 @@ import pytest
 import torch
 
 from focusmem.agent.local_policy import LocalPolicy
+from focusmem.agent.prompt import NUM_RECENT
 from focusmem.errors import ConfigError, FocusmemError, WorldError
 from focusmem.evaluation.metrics import summarise
 from focusmem.evaluation.run_store import RunStore
 from focusmem.evaluation.watcher import Watcher
+from focusmem.evidence import CHUNK_EVENTS
 from focusmem.lab.suite import LabSuite
 from focusmem.lab.world.raster_browser import RasterBrowser
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.recipes import run as run_recipe
+from focusmem.recipes.preparation import prepare
 from focusmem.recipes.run import browser_choice, make_run, run, settled
 from focusmem.recipes.run_parts import Parts, memory_names
 from focusmem.recipes.run_settings import RunSettings, lab, recipe, web
@@ -51,6 +54,22 @@ def table(results):
 def notes_of(folder):
     [stored] = RunFolder(folder).episodes()
     return stored.episode.notes
+
+
+@pytest.mark.slow  # 15 steps with a memory
+def test_a_run_extends_its_growing_chunks(toy_weights, tmp_path):
+    settings = small(toy_weights, suite__lab__num_tasks=1, memory__name="full", memory__bank=str(toy_weights / "bank"))
+    parts = Parts(settings, make_suite(settings))
+    prepare(parts, has_line=False)
+    counts, before = parts.front.cache.counts, replace(parts.front.cache.counts)
+    make_run(settings, parts, tmp_path).run(browser_choice(settings))
+    [stored] = RunFolder(tmp_path).episodes()
+    num_expired = len(stored.episode.notes) - 1 - NUM_RECENT
+    num_chunks = -(-num_expired // CHUNK_EVENTS)
+    assert num_expired > CHUNK_EVENTS, "otherwise nothing grows"
+    assert counts.num_encoded - before.num_encoded == num_chunks, "the first event of each chunk"
+    # A chunk that is equal to an earlier one, as garbage can be, is neither encoded nor extended.
+    assert num_chunks < counts.num_extended - before.num_extended <= num_expired - num_chunks
 
 
 @pytest.mark.parametrize("memory", ["none", "notes", "replay", "words", "retrieved", "full"])

@@ -113,7 +113,7 @@ class VectorTable:
             return _as_block(self._query(columns, where).to_arrow(), columns)
 
     def scan(self, columns: Sequence[str], *, where: str | None = None) -> Iterator[Block]:
-        """As `read`, but block by block."""
+        """Like `read`, but block by block."""
         with self._reading():
             batches = self._query(columns, where).to_batches()
         while True:
@@ -143,7 +143,7 @@ class VectorTable:
         return found
 
     def damaged(self) -> list[str]:
-        """The ids of all damaged rows. It reads the whole table."""
+        """The ids of all damaged rows. This reads the whole table."""
         return [
             str(name)
             for block in self.scan(ALL_COLUMNS)
@@ -151,7 +151,7 @@ class VectorTable:
         ]
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
-        """Like `contents`, but without rows whose texts are damaged."""
+        """The digests, like `contents`, but without rows whose texts are damaged."""
         found = self.read([*ENTRY_COLUMNS, "entry_check"], where=_among(ids))
         is_sound_N = entry_checks(found) == found["entry_check"]
         return dict(
@@ -346,7 +346,7 @@ def _as_array(column: Any) -> npt.NDArray[Any]:
 
 
 def _among(ids: Sequence[str]) -> str:
-    """Ids are safe file names, so there is nothing in them to escape."""
+    """A filter for these ids. Ids are safe file names, so they contain nothing to escape."""
     return f"trajectory_id IN ({', '.join(repr(one) for one in ids)})"
 
 

@@ -1,4 +1,4 @@
-"""`focusmem lab`: visit the small offline world."""
+"""`focusmem lab`: the sites, solvers and policy of the small offline world."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def _group() -> None:
 
 @app.command()
 def serve(
-    seed: Annotated[int, typer.Option(help="Which world: equal seeds give equal sites.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of the world: equal seeds give equal sites.")] = 0,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="The port to listen on; 0 takes a free one.")] = 8080,
     open: Annotated[bool, typer.Option("--open", help="Show the index page in your browser.")] = False,
 ) -> None:
@@ -53,20 +53,41 @@ def serve(
 
 
 @app.command()
+def zim(
+    out: Annotated[Path, typer.Argument(help="The file to write, such as encyclopedia.zim.")],
+    sites: Annotated[int, typer.Option(min=1, help="How many of the laboratory's encyclopedias it holds.")] = 4,
+    seed: Annotated[int, typer.Option(help="Which world: equal seeds give equal sites.")] = 0,
+) -> None:
+    """focusmem lab zim encyclopedia.zim
+
+    Write articles of the laboratory's encyclopedias as a ZIM file, the format of offline Wikipedia. Needs the package
+    libzim. To browse it: kiwix-serve --port 8888 encyclopedia.zim
+    """
+    from focusmem.lab.world.world import World
+    from focusmem.lab.world.zim import write_zim
+
+    num = write_zim(World(seed), out, num_sites=sites)
+    typer.echo(f"{out}: {num} articles")
+
+
+@app.command()
 def solve(
     solver: Annotated[
-        str, typer.Option(help="expert (knows each site), explorer (tries), nothing (stops).")
+        str,
+        typer.Option(
+            help="expert (knows each site's conventions), explorer (finds them by trying), nothing (stops at once)."
+        ),
     ] = "expert",
-    tasks: Annotated[int, typer.Option(min=1, help="How many evaluation tasks.")] = 20,
+    tasks: Annotated[int, typer.Option(min=1, help="Number of evaluation tasks.")] = 20,
     seed: Annotated[int, typer.Option(help="The seed of the tasks and of the explorer's choices.")] = 0,
     browser: Annotated[str, typer.Option(help="raster (draws the pages itself) or chromium.")] = "raster",
-    world_seed: Annotated[int, typer.Option(help="Which world: equal seeds give equal sites.")] = 0,
+    world_seed: Annotated[int, typer.Option(help="The seed of the world: equal seeds give equal sites.")] = 0,
     suite: SuiteOption = "lab",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document, with a row for each task.")] = False,
 ) -> None:
     """focusmem lab solve --solver explorer --tasks 20
 
-    Let a rule-based agent solve evaluation tasks of the laboratory.
+    Let a rule-based agent attempt evaluation tasks of the laboratory.
     """
     from focusmem.lab.suite import LabSuite, LabSuiteConfig
     from focusmem.lab.world import solving
@@ -133,7 +154,7 @@ def pretrain(
         float | None, typer.Option(help="Save and stop after this many minutes, to be resumed later.")
     ] = None,
     start: Annotated[Path | None, typer.Option(help="Weights to begin with: an earlier policy folder.")] = None,
-    reading_steps: Annotated[int | None, typer.Option(help="First steps, which mostly teach reading.")] = None,
+    reading_steps: Annotated[int | None, typer.Option(help="Number of first steps that mostly teach reading.")] = None,
     tokens: Annotated[int | None, typer.Option(help="Tokens per step.")] = None,
     drills: Annotated[
         bool | None, typer.Option("--drills", help="Train the policy of --start on single skills only.")
@@ -141,7 +162,7 @@ def pretrain(
     offices: Annotated[
         bool | None, typer.Option("--offices", help="Continue the policy of --start with the pages of lab-entries.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes that draw batches.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that prepare batches.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the weights and the examples.")] = None,
     device: Annotated[str | None, typer.Option(help="cuda, or cpu for a trial.")] = None,
     config: ConfigFile = None,
@@ -185,14 +206,16 @@ def pretrain(
 @app.command()
 def examine(
     policy: PolicyOption = None,
-    values: Annotated[int | None, typer.Option(help="Values to read off the screen.")] = None,
-    records: Annotated[int | None, typer.Option(help="Records to ask about.")] = None,
-    entries: Annotated[int | None, typer.Option(help="Offices to ask for entries of. Default: 0.")] = None,
-    requests: Annotated[int | None, typer.Option(help="Decisions at offices that need a value. Default: 0.")] = None,
-    probed: Annotated[int | None, typer.Option(help="Records to probe. Default: 0.")] = None,
+    values: Annotated[int | None, typer.Option(help="Number of values to read from the screen.")] = None,
+    records: Annotated[int | None, typer.Option(help="Number of records to ask about.")] = None,
+    entries: Annotated[int | None, typer.Option(help="Number of offices to ask for entries of. Default: 0.")] = None,
+    requests: Annotated[
+        int | None, typer.Option(help="Number of decisions at offices that need a value. Default: 0.")
+    ] = None,
+    probed: Annotated[int | None, typer.Option(help="Number of records to probe. Default: 0.")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of the tasks and records.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    batch: Annotated[int | None, typer.Option(help="Questions asked at once.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Number of questions that are asked together.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")] = False,
     config: ConfigFile = None,
     assignments: Assignments = None,

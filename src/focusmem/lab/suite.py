@@ -1,6 +1,6 @@
 """The laboratory as a suite: evaluation tasks drawn by a seed, seen in Chromium or drawn without a browser."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from itertools import islice
 from typing import Annotated, Final
@@ -9,11 +9,12 @@ from pydantic import Field
 
 from focusmem.browser.base import Browser
 from focusmem.browser.opening import BrowserChoice, open_chromium
+from focusmem.browser.served_browser import ServedBrowser
 from focusmem.errors import ConfigError
 from focusmem.judges.exact_answer import ExactAnswer
 from focusmem.lab.world.raster_browser import RasterBrowser
 from focusmem.lab.world.rollout import iter_tasks
-from focusmem.lab.world.served_browser import ServedBrowser
+from focusmem.lab.world.session import ORIGIN
 from focusmem.lab.world.tasks import ENTRIES_SUITE, SUITE, LabTask, Split, site_names
 from focusmem.lab.world.world import World
 from focusmem.schemas import Task
@@ -42,6 +43,8 @@ class LabSuiteConfig:
 
 class LabSuite:
     judge = ExactAnswer()
+    revision: str | None = None
+    left_out: Mapping[str, str] = {}
 
     def __init__(self, config: LabSuiteConfig | None = None, *, name: str = SUITE) -> None:
         """`name` chooses the sites: `lab` has markets and encyclopedias, `lab-entries` has offices."""
@@ -70,7 +73,7 @@ class LabSuite:
         launch = await open_chromium(LAB_LIMITS, choice, stack)
 
         async def chromium(task: Task) -> Browser:
-            return ServedBrowser(await launch([server.host]), server.url.removesuffix("/"))
+            return ServedBrowser(await launch([server.host]), shown=ORIGIN, served=server.url.removesuffix("/"))
 
         return chromium
 

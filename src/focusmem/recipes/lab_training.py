@@ -1,4 +1,4 @@
-"""How memories are trained in the laboratory: learning rates and batches for a small policy."""
+"""The recipe for memories in the laboratory: learning rates and batches for a small policy."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -10,7 +10,7 @@ from focusmem.lab.memory.drills import Drills
 from focusmem.lab.memory.stream import COURSE, ENTRY_COURSE, ENTRY_DRILLS, StreamConfig
 from focusmem.lab.memory.training import LabTraining
 from focusmem.lab.memory.variants import variant as named
-from focusmem.training.config import LoopConfig
+from focusmem.training.config import READOUT_TIMES, LoopConfig
 
 
 def recipe(suite: str, variant: str) -> LabTraining:
@@ -50,7 +50,9 @@ def lab(variant: str) -> LabTraining:
     return LabTraining(
         variant=named(variant),
         loop_a=loop,
-        loop_b=replace(loop, learning_rate=1e-4, gate_rate_times=10.0, num_steps=1000),
+        loop_b=replace(
+            loop, learning_rate=1e-4, gate_rate_times=10.0, readout_rate_times=READOUT_TIMES, num_steps=1000
+        ),
         gate=replace(
             loop, learning_rate=3e-3, num_steps=400, betas=(0.9, 0.98), max_gradient_norm=0.3, warmup_share=0.05
         ),

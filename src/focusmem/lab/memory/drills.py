@@ -29,19 +29,19 @@ from focusmem.lab.world.rollout import RolloutStep, sensible_rollout
 from focusmem.lab.world.tasks import COMPARISONS, KINDS, NUM_SITES, LabTask, make_task
 from focusmem.lab.world.ways import followed_ways, shown_ways
 from focusmem.lab.world.world import World
-from focusmem.schemas import EvidenceItem, Prompt, Step, Turn, action_to_json, make_action
+from focusmem.schemas import EvidenceItem, Instruction, Prompt, Step, Turn, action_to_json, make_action
 from focusmem.seeds import derive_seed
 from focusmem.settings import Share, checked_dataclass
 from focusmem.training.batch import Decision, ItemUse, TrainingBatch, TrainingItem
 
 _LOOKED_ON = make_action("scroll", direction="down")
-"""What was done at a view; it does not matter here."""
+"""The action at a view. Drills do not depend on it."""
 LEARNT_SOON = frozenset({"query", "edition"})
 """Conventions that memory learnt to follow long before others (docs/experiments.md)."""
 _ONE_OF_A_SITE = frozenset({"dialog", "picture", "menu", "offer"})
-"""Conventions of which a site has one. Which section a fact is in must be found among several."""
+"""Conventions of which a site has exactly one. The sections of facts are not among them: a site has several."""
 _MOST_DRAWN = 100
-"""At most this many trajectories are drawn for each drill; seven in ten can be used."""
+"""Maximum number of trajectories that are drawn for each drill. About seven in ten can be used."""
 _TRIES = 4
 """Comparisons of a site that are tried until an expert's episode is usable; otherwise the drill is in words."""
 How = Literal["together", "apart", "the first", "seen", "in a chunk", "as it is"]
@@ -62,7 +62,8 @@ class Drills:
     num_numbers: NonNegativeInt = 0
     num_ways: NonNegativeInt = 0
     how: Annotated[tuple[How, ...], Field(min_length=1)] = HOW
-    """How the first value of a comparison is known. An entry is drawn as often as it stands here."""
+    """How the first value of a comparison is known. One of these entries is drawn for each drill; repeated entries are
+    drawn more often."""
     raw_share: Share = 0.5
     """Share of drills in ways that show the whole trajectory."""
     entries: EntryDrills = field(default_factory=EntryDrills)
@@ -92,7 +93,7 @@ def _drill(source: LabDecisions, site_id: str, how: How, rng: random.Random) -> 
                 return drill
             task = _comparison(source, site_id, rng)
     world, values = source.world, _values(source.world, task)
-    asked = Turn("user", (f"Task: {task.task.instruction}",))
+    asked = Turn("user", ("Task: ", Instruction(task.task.instruction)))
     view = value_view(world, task) if how == "seen" else None
     items: list[Prompt]
     prompt: Prompt = (asked, _read(values[1:]))
@@ -149,8 +150,8 @@ def from_history(source: LabDecisions, task: LabTask, *, is_whole: bool) -> Trai
     if is_whole:
         decisions.append(_asked_for(task, source.corpus.prompt_at(task, steps, last), chosen))
         source.note_views(steps[max(0, last - NUM_RECENT) :])
-    if telling:  # next to free beside the whole, whose item it shares
-        short: Prompt = (Turn("user", (f"Task: {task.task.instruction}",)), _read(_values(world, task)[1:]))
+    if telling:  # costs almost nothing if the whole history is asked for too, because both share the item
+        short: Prompt = (Turn("user", ("Task: ", Instruction(task.task.instruction))), _read(_values(world, task)[1:]))
         decisions.append(_asked_for(task, short, [chosen.index(at) for at in telling]))
     for at in chosen:
         source.note_views(parts[at])
@@ -234,5 +235,5 @@ def _seen(source: LabDecisions, task: LabTask, view: RolloutStep) -> Prompt:
 
 
 def _read(values: Sequence[str]) -> Turn:
-    """Values in the words that the policy was taught."""
+    """Values, in the wording that the policy has learnt."""
     return Turn("user", (f"Read: {', '.join(values)}",))

@@ -65,7 +65,7 @@ _WEIGHTS, _CARD = "embedder.safetensors", "card.json"
 class EmbedderTrainingConfig:
     num_steps: PositiveInt = 300
     num_pairs: PositiveInt = 64
-    """Moments per step; twice as many trajectories."""
+    """Moments per step. A step has twice as many trajectories."""
     rank: PositiveInt = 8
     learning_rate: PositiveFloat = 1e-3
     temperature: PositiveFloat = 0.05
@@ -106,9 +106,10 @@ class DrawnRows:
 @dataclass(frozen=True)
 class PairBatch:
     drawn: DrawnRows
-    """The moments; then the right trajectory of each; then one more of each moment's site."""
+    """The rows of the moments, then of the right trajectory of each moment, then of another trajectory of each moment's
+    site."""
     is_other: tuple[bool, ...]
-    """Of the last: whether it shows nothing that the moment needs, and so counts as wrong."""
+    """For each trajectory of the last kind: whether it shows nothing that the moment needs, and so counts as wrong."""
 
     def pin_memory(self) -> "PairBatch":
         return PairBatch(self.drawn.pin_memory(), self.is_other)
@@ -158,7 +159,7 @@ class Pairs(torch.utils.data.Dataset[PairBatch]):
         return found[0], found[1], on_site(self.world, site_id, "near", rng.randrange(10**4)).rollout
 
     def _some_that_show(self, rng: random.Random, task: LabTask, way: str) -> tuple[Rollout, Rollout]:
-        """A trajectory of the site that shows the way, and another one, if possible one that does not."""
+        """A trajectory of the site that shows a convention, and another one, if possible one that does not show it."""
         candidates = [self._episode(rng, task.site_id) for _ in range(4)]
         candidates.append(self._episode(rng, task.site_id, kinds=(task.kind,)))
         showing = [one for one in candidates if way in shown_ways(self.world, one.steps)]
@@ -173,7 +174,7 @@ class Pairs(torch.utils.data.Dataset[PairBatch]):
 
 
 def moment_of(rollout: Rollout, at: int, picture: Callable[[RolloutStep], Screenshot] = placeholder) -> Moment:
-    """What the agent could ask with at a step."""
+    """The moment of a step: what the agent could search with."""
     recent = rollout.steps[max(0, at - NUM_RECENT) : at]
     return Moment(
         instruction=rollout.task.task.instruction,
@@ -235,7 +236,7 @@ def pair_loss(policy: Backbone, batch: PairBatch, temperature: float) -> Tensor:
     num = len(batch.is_other)
     moments_PD, trajectories_JD = torch.split(_last_states(policy, batch.drawn), [num, 2 * num])
     scores_PJ = moments_PD @ trajectories_JD.T / temperature
-    # The other one of the own site is wrong only where it shows nothing that is needed.
+    # The other trajectory of the same site is wrong only if it shows nothing that is needed.
     own = torch.arange(num, device=scores_PJ.device)
     hidden = torch.tensor([not one for one in batch.is_other], device=scores_PJ.device)
     mask_PJ = torch.zeros_like(scores_PJ, dtype=torch.bool)
@@ -292,7 +293,7 @@ def _add_update(layers: nn.Module, state: Mapping[str, Tensor]) -> None:
         weight = layers.get_submodule(".".join((index, *path))).get_parameter("weight")
         update = state[f"{name}.up_OR"].float() @ state[f"{name}.down_RI"].float() * scale
         if update.shape != weight.shape or not update.isfinite().all():
-            raise ValueError(f"{name} has another shape, or numbers that are none.")
+            raise ValueError(f"{name} has another shape, or non-finite numbers.")
         weight.add_(update.to(weight.device, weight.dtype))
 
 

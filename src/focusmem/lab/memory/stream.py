@@ -24,7 +24,7 @@ from focusmem.settings import checked_dataclass
 from focusmem.training.batch import TrainingBatch
 
 _ANSWER = "answer"
-"""Of a comparison."""
+"""The name under which the answer of a comparison counts as useful."""
 
 
 @checked_dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Phase:
     num_batches: PositiveInt
     drills: Drills
     num_episodes: PositiveInt = 1
-    """Content is learnt from episodes alone."""
+    """Episodes per batch. Content is learnt only from episodes."""
 
 
 _TOLD = Drills(num_numbers=96, num_ways=48, how=IN_WORDS, raw_share=0.0)
@@ -77,11 +77,11 @@ class StreamConfig:
     """At most this many decisions of an episode: first those that memory can help with, and of these first the ones
     that are hard to learn."""
     num_tries: PositiveInt = 3
-    """Episodes that are looked at for each place in a batch. The first is taken that has a decision which memory can
-    help with and which is hard to learn, else one with a decision that memory can help with. The last place of a batch
-    takes the first episode, because a memory must also do no harm."""
+    """Number of candidate episodes for each place in a batch. The first episode with a decision that memory can help
+    with and that is hard to learn is taken; otherwise one with a decision that memory can help with. The last place of
+    a batch takes the first episode, because a memory must also do no harm."""
     drills: Drills = field(default_factory=Drills)
-    """What a batch holds besides."""
+    """The drills of a batch, besides its episodes."""
     course: tuple[Phase, ...] = ()
     """The phases that come first."""
     num_batches: PositiveInt = 100_000
@@ -101,7 +101,7 @@ class StreamConfig:
                 )
 
     def at(self, number: int) -> tuple[int, Drills]:
-        """How many episodes a batch has, and which drills."""
+        """The number of episodes and the drills of a batch, by the batch's number."""
         for phase in self.course:
             if number < phase.num_batches:
                 return phase.num_episodes, phase.drills
@@ -132,7 +132,7 @@ class LabStream:
     def batch(self, number: int) -> TrainingBatch:
         parts = [self.source.decisions(*self._chosen(episode)) for episode in self.episodes(number)]
         _, drills = self.config.at(number)
-        # Content is learnt from whole episodes; a drill asks for its one thing.
+        # Content is learnt from whole episodes only, so drills have no lessons.
         besides = drills.batch(self.source, self.config.seed, number).without_lessons()
         drawn = self.source.drawn(TrainingBatch.merged([*parts, besides]))
         self.source.forget()
@@ -174,9 +174,9 @@ def useful_decisions(source: LabDecisions, episode: int) -> list[bool]:
 
 
 def useful_ways(source: LabDecisions, episode: int) -> list[set[str]]:
-    """For each decision, what a memory can help with: a convention that the action follows and that an item in front
-    shows; the answer of a comparison, whose first value has left the window by then; and a value from a notice, which
-    has left it too.
+    """For each decision, what a memory can help with. This is a convention that the action follows and that an item in
+    front shows, the answer of a comparison, because its first value has left the prompt by then, or a value from a
+    notice, which has left it too.
     """
     rollout, world = source.rollout(episode), source.world
     steps = rollout.steps

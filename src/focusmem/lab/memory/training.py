@@ -26,23 +26,24 @@ from focusmem.training.record import begin_record, end_record
 from focusmem.training.variants import PAPER_VARIANTS, MemoryTraining, paper_training, train_stages
 
 LAB_QUESTIONS: Final = PROMPTS / "questions"
-"""The wording of what the teacher is asked."""
+"""The folder with the wording of the teacher's questions."""
 GATE_ALONE: Final = "the gate is taught alone after stage B, with labels"
 """The sentence on a card for this departure from the paper."""
 
 
 @checked_dataclass(frozen=True, kw_only=True)
 class LabTraining(MemoryTraining):
-    """Everything that decides what a memory learns in the laboratory, and how."""
+    """All settings of a training in the laboratory, including those of its data."""
 
     gate: LoopConfig | None = None
-    """How the gate alone is taught after stage B, if the variant has one; None leaves this out."""
+    """The settings of the last stage, which trains the gate alone, if the variant has a gate. None leaves this stage
+    out."""
     stream: StreamConfig = field(default_factory=StreamConfig)
     later_course: tuple[Phase, ...] = ()
     """The phases that come first in stage B, where the readout learns."""
     decisions: LabDecisionsConfig = field(default_factory=LabDecisionsConfig)
     policy: Path | None = None
-    """The policy's folder; None: the one that ships."""
+    """The policy's folder. None uses the shipped policy."""
     device: str = "cuda"
     """cuda or cpu. Of several processes on cuda, each takes the GPU that the launcher gives it."""
     world_seed: int = 0
@@ -56,11 +57,12 @@ def train_memory(
     bank: SplitBank | None = None,
     command: Sequence[str] = (),
 ) -> Path | None:
-    """Trains a variant, or resumes its training; returns the memory's folder when it is finished. Nothing is prepared:
-    trajectories are found by their site, and the world answers for the teacher, whose states are computed in each step.
+    """Trains a variant, or resumes its training. Returns the memory's folder, or None if the training is not finished.
+    Nothing is prepared: trajectories are found by their site, the world gives the teacher's answers, and the teacher's
+    states are computed in each step.
 
-    If several variants are trained, `bank` can be made once and given to each; its world, split and sites are then the
-    ones that are learnt from.
+    If several variants are trained, `bank` can be made once and given to each; the training then uses the world, the
+    split and the sites of this bank.
     """
     deadline, variant = Deadline(training.max_minutes), training.variant
     if training.start is not None:  # before the bank, which may take minutes

@@ -121,7 +121,7 @@ class Corpus:
         return made
 
     def _answers(self, rng: random.Random, mix: Mix) -> list[Example]:
-        """Only the last step of an episode: the answer stands on the page and has to be read."""
+        """Examples with only the last step of an episode. The answer is on the page and has to be read."""
         rollout = self._rollout(rng)
         if rollout.task.kind in COMPARISONS:
             return []
@@ -170,7 +170,7 @@ class Corpus:
         return made
 
     def _episodes(self, rng: random.Random, mix: Mix) -> list[Example]:
-        """A whole episode in one row, every action a target; sometimes with a record or notes in front."""
+        """A whole episode in one row. Every action is a target. Sometimes a record or notes precede the episode."""
         found = self._situation(rng, mix)
         turns: list[Turn] = [*found.front, Turn("user", (f"Task: {found.task.task.instruction}",))]
         for step in found.rollout.steps:
@@ -285,7 +285,7 @@ class Corpus:
         return Situation(task, rollout, "record", front, views)
 
     def _helpful(self, task: LabTask, rng: random.Random) -> Rollout:
-        """Another task on the same site; usually of a kind that shows the same facts."""
+        """Another task on the same site, usually of a kind that shows the same facts."""
         family = self.world.family(task.site_id)
         kinds = (task.kind,) if rng.random() < 0.5 else KINDS[family]
         return self._rollout(rng, site_id=task.site_id, kinds=kinds)

@@ -28,7 +28,7 @@ from focusmem.schemas import Prompt, Role, parse_action
 from focusmem.settings import checked_dataclass
 
 _JUDGED = ("yesno", "check", *COMPARISONS)
-"""Kinds whose answer is more than a value on the screen."""
+"""Kinds of tasks whose answer is more than a value on the screen."""
 _LONGEST_TEXT, _LONGEST_ACTION = 640, 64
 """Most tokens of a reply about offices: a text may name every entry of three lists."""
 
@@ -108,7 +108,8 @@ class _Judged(NamedTuple):
     """The parts of one reply that are right."""
 
     group: int
-    """Replies of a group are about the same thing, and tend to be right or wrong together."""
+    """The group of the reply. Replies of one group are about the same thing, so they tend to be right or wrong
+    together."""
     name: str
     right: list[bool]
 

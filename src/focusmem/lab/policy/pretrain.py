@@ -63,7 +63,8 @@ class PretrainConfig:
     letter_weight: NonNegativeFloat = 1.0
     """Weight of the loss by which the vision tower learns letters."""
     drills: bool = False
-    """Improve a policy: only the text blocks learn, from single skills and decisions. This is possible on a CPU."""
+    """Improve an existing policy: only the text blocks are trained, on drills of single skills and on decisions. This
+    is possible on a CPU."""
     offices: bool = False
     """Continue a policy with offices: their lists, their requests and the probes, beside what it has learnt before."""
     is_half: bool | None = None
@@ -102,7 +103,7 @@ WEIGHTS = {
     "transcription": 0.3, "line": 0.5, "answer": 1.0, "weighing": 1.0, "comparison": 0.6, "search": 0.3,
     "episode": 1.0, "decision": 2.0, "question": 1.0, "list": 0.4, "entry": 1.0, "probe": 1.0, "record": 0.5,
 }  # fmt: skip
-"""The weight of a token of each kind: less for plentiful kinds, more for what the policy is for."""
+"""The weight of a token of each kind. Frequent kinds have less weight; kinds that the policy exists for have more."""
 
 
 def shares_of_step(number: int, config: PretrainConfig) -> dict[str, float]:
@@ -131,7 +132,7 @@ class LetterHead(nn.Module):
 
 @dataclass
 class _State:
-    """Everything that a save holds, so that a resumed run equals an uninterrupted one."""
+    """Everything that a save holds. A resumed run therefore equals an uninterrupted one."""
 
     policy: Backbone
     head: LetterHead
@@ -396,7 +397,7 @@ def score(policy: Backbone, world: World, config: PretrainConfig, *, num_batches
 
 
 def _batches(world: World, policy: Backbone, config: PretrainConfig, start: int) -> Iterator[tuple[CorpusBatch, float]]:
-    """Batches from a number on, each with the time spent waiting for it."""
+    """Yields the batches from a given number on, each with the time that was spent waiting for it."""
     # Thousands of tensors pass between processes; this way they need few file handles.
     torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
     data = CorpusBatches(
@@ -439,7 +440,7 @@ def _report(state: _State, losses: list[StepLoss], folder: Path, scores: dict[st
 
 
 def _mean_losses(losses: list[StepLoss]) -> dict[str, float]:
-    """Per token, for each kind that occurred."""
+    """The mean loss per token, for each kind that occurred."""
     sums = torch.stack([loss.sums_L for loss in losses]).sum(dim=0).tolist()
     nums = torch.stack([loss.nums_L for loss in losses]).sum(dim=0).tolist()
     found = {name: round(total / num, 4) for name, total, num in zip(LEARNT, sums, nums, strict=True) if num}

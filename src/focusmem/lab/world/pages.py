@@ -1,4 +1,4 @@
-"""The pages of a site: scenes as a pure function of the path, so that every view and every visit agrees.
+"""The pages of a site. A scene is a pure function of the path, so all views and visits show the same page.
 
     /<site>/                      home: what there is, search
     /<site>/find?q=...            what search finds

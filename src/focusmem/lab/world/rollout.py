@@ -43,7 +43,7 @@ def screenshot_of(world: World, step: RolloutStep) -> Screenshot:
 
 
 def session_of(world: World, step: RolloutStep) -> PageSession:
-    """The page before a step."""
+    """The session at the page of a step, before its action."""
     return PageSession(world, step.path, scroll=step.scroll, typed=step.typed)
 
 

@@ -139,7 +139,7 @@ MIN_CONTRAST = 4.5
 
 @dataclass(frozen=True)
 class Conventions:
-    """The hidden conventions of a site, which demonstrations show. None is the common form, if it has no value."""
+    """The hidden conventions of a site, which demonstrations show. None stands for a common form that has no value."""
 
     dialog: str | None
     """The button that closes the dialog in front of the site; no dialog at all on common sites."""

@@ -1,4 +1,4 @@
-"""Agents made of rules: an expert that knows a site's conventions, an explorer that does not.
+"""Rule-based agents: an expert that knows a site's conventions, and an explorer that does not.
 
 Expert and explorer use the same procedure with different beliefs. The explorer assumes the common form of each
 convention until it fails, then tries the other forms, and gives up before its steps run out.
@@ -71,7 +71,7 @@ class Beliefs:
 
 
 class Knowledge(Beliefs):
-    """Right beliefs. They do not change, even after a click by mistake."""
+    """The expert's beliefs, which are right. They do not change, even after a wrong click."""
 
     def rule_out(self, convention: str, choice: str) -> None:
         pass
@@ -188,7 +188,7 @@ class Solver:
     def _in_entries(self, view: View) -> AnyAction:
         """Visit each entry in turn, then answer."""
         goal = next((index for index in self.task.entries if index not in self._found), None)
-        if goal is None:  # everything was seen, but a slip replaced the answer
+        if goal is None:  # everything has been seen, but a slip replaced the answer
             return self._answer()
         entry = self.site.entries[goal]
         match self._address.parts:

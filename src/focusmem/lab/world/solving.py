@@ -1,4 +1,4 @@
-"""Solvers at work on many tasks, on the raster view or in Chromium."""
+"""Runs solvers on many tasks, on the raster view or in Chromium."""
 
 import asyncio
 import random
@@ -56,7 +56,7 @@ class Solved:
 
 
 class Nothing(Solver):
-    """Stops at once with an empty answer. No task may count as solved by it."""
+    """A solver that stops at once with an empty answer. It must not solve any task."""
 
     def next(self, view: View) -> AnyAction:
         return make_action("stop", answer="")

@@ -48,7 +48,7 @@ NUMBERS: dict[Family, tuple[str, ...]] = {
     "market": ("weight", "length", "warranty", "delivery"),
     "encyclopedia": ("height", "area", "founded", "population"),
 }
-"""Facts whose values can be compared."""
+"""Facts with values that can be compared."""
 _WORDINGS = Path(__file__).parent / "wordings"
 
 
@@ -91,7 +91,7 @@ def wordings(kind: str, use: Use) -> tuple[str, ...]:
 
 
 def make_task(world: World, site_id: str, kind: str, use: Use, number: int) -> LabTask:
-    """The same arguments give the same task."""
+    """Makes a task. The same arguments give the same task."""
     rng = random.Random(derive_seed(world.seed, "task", site_id, kind, use, number))
     parsed = SiteId.parse(site_id)
     assert parsed is not None, site_id
@@ -236,7 +236,7 @@ def more_of(fact: str, wants_more: bool) -> str:
 
 
 def wanted_of(pair: Sequence[Entry], fact: str, wants_more: bool) -> Entry:
-    """Of two entries with different values of a fact, the one with the higher value, or the lower one."""
+    """The entry with the higher or the lower value of a fact. The two entries must have different values."""
     return sorted(pair, key=lambda entry: number_of(entry, fact))[wants_more]
 
 
