@@ -126,7 +126,7 @@ def train(
         Path | None,
         typer.Option(
             help="Train this memory further, without the course of stage A. Give a memory of the same variant, or one "
-            "from stage A of a variant with the same stage A. A variant without stage B may also begin with action-only."
+            "from stage A of a variant with the same one. A variant without stage B may also begin with action-only."
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="The seed that draws the episodes.")] = None,
