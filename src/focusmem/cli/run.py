@@ -197,9 +197,11 @@ def _given(context: typer.Context) -> dict[str, Any]:
 
 def default_folder(settings: "RunSettings") -> Path:
     """A folder name made of the options that usually differ between runs."""
+    from focusmem.recipes.run_settings import LAB_SUITES
+
     suite, memory = settings.suite, settings.memory.name
-    if suite.name == "lab":
-        name = f"lab-{memory}-{settings.browser.kind}-{suite.lab.seed}-{suite.lab.num_tasks}"
+    if suite.name in LAB_SUITES:
+        name = f"{suite.name}-{memory}-{settings.browser.kind}-{suite.lab.seed}-{suite.lab.num_tasks}"
     elif suite.instruction is not None:
         from focusmem.files import sha256_hex
 
