@@ -56,7 +56,7 @@ class TrajectoryTraining(MemoryTraining):
     evaluation: tuple[Path, ...] = ()
     """Files of tasks for a later evaluation. Trajectories that could give one of them away are left out."""
     batching: BatchingConfig = field(default_factory=BatchingConfig)
-    thresholds: tuple[_Threshold, ...] | None = PAPER_THRESHOLDS
+    thresholds: Annotated[tuple[_Threshold, ...], Field(min_length=1)] | None = PAPER_THRESHOLDS
     """Candidates for the gate's threshold, as trusts. The choice is the candidate that makes the actions of validation
     trajectories likeliest. None allows any value. Without validation trajectories the threshold stays as it is."""
 
