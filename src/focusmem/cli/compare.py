@@ -114,13 +114,21 @@ def table(
     rows = [_kind_row(one, kinds) if by_kind else _table_row(one) for one in found]
     if as_markdown:
         print_markdown(columns, rows)
-        typer.echo(printable(f"\n{task_set(found[0])}"))
+        typer.echo()
+        typer.echo(printable(task_set(found[0])))
         _show_judges(found, only_models=True)
         return
-    attempts = f", {found[0]['num_attempts']} attempts at each" if found[0]["num_attempts"] > 1 else ""
-    print_table(f"{found[0]['num_tasks']} tasks{attempts}", columns, rows)
+    print_table(f"{found[0]['num_tasks']} tasks{_attempts(found)}", columns, rows)
     typer.echo(printable(task_set(found[0])))
     _show_judges(found)
+
+
+def _attempts(rows: Sequence[Mapping[str, Any]]) -> str:
+    """How many attempts the runs made at each task, if any made several."""
+    numbers = sorted({row["num_attempts"] for row in rows})
+    if numbers == [1]:
+        return ""
+    return f", {' or '.join(map(str, numbers))} attempts at each"
 
 
 def _print_overall(
