@@ -20,7 +20,7 @@ Judges = Annotated[
         help="mmina, webvoyager, deepshop, online-mind2web, exact, automatic; repeatable. Default: the suite's judge.",
     ),
 ]
-Tasks = Annotated[Path | None, typer.Option(help="The suite's file of tasks, if it has moved or its answers changed.")]
+Tasks = Annotated[Path | None, typer.Option(help="A file (.jsonl) with right answers that have changed.")]
 Profile = Annotated[
     str | None, typer.Option(help="The variant of the rules: paper, official, holistic.", rich_help_panel=_MODEL)
 ]

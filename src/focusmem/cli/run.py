@@ -263,6 +263,11 @@ def _show(results: dict[str, Any], folder: Path, page: str | None) -> None:
             f"Success {_percent(results['success_rate'])} ({_percent(low)} to {_percent(high)}) of "
             f"{results['num_tasks']} tasks."
         )
+        if results["num_not_judged"]:
+            typer.echo(
+                f"{results['num_not_judged']} episodes were not judged and count as not won; of the judged ones, "
+                f"{_percent(results['judged_success_rate'])} succeeded."
+            )
     if results["mean_step_s"] is not None:
         typer.echo(
             f"{results['mean_steps']:.1f} steps per episode, {_percent(results['hit_max_rate'])} at the step limit, "

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from focusmem.errors import ConfigError
 from focusmem.evaluation.judging import JudgeRoom, stored_attempt
@@ -41,14 +42,14 @@ class Rejudging:
         store: RunStore,
         judges: Sequence[Judge | None],
         *,
-        tasks: Mapping[str, Task] | None = None,
+        tasks: Mapping[str, Task] = MappingProxyType({}),
         first_counts: bool = True,
         again: bool = False,
         watch: Callable[[Judged], None] = lambda judged: None,
     ) -> None:
-        """`tasks` are the suite's current tasks by id, because right answers may have been corrected. The verdicts of
-        the first judge count, unless `first_counts` is False. `again` repeats judgements that exist. `watch` is called
-        in another thread.
+        """`tasks` holds, by id, the tasks whose records have changed since the run, such as corrected right answers.
+        The verdicts of the first judge count, unless `first_counts` is False. `again` repeats judgements that exist.
+        `watch` is called in another thread.
         """
         self.store, self.judges, self._tasks = store, judges, tasks
         self._first_counts, self._again, self._watch = first_counts, again, watch
@@ -116,8 +117,7 @@ class Rejudging:
 
     def _read(self, place: Path) -> tuple[StoredEpisode, Attempt]:
         stored = read_episode(place)
-        task = None if self._tasks is None else self._tasks[stored.episode.task.task_id]
-        return stored, stored_attempt(stored, task)
+        return stored, stored_attempt(stored, self._tasks.get(stored.episode.task.task_id))
 
     async def _judged(self, stored: StoredEpisode, judge: Judge | None, attempt: Attempt) -> Judged:
         if isinstance(judge, ChatJudge):

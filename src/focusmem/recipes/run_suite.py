@@ -1,14 +1,16 @@
 """Suites by name, from the settings of a run."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
 from focusmem.errors import ConfigError
 from focusmem.judges.base import Judge
+from focusmem.judges.exact_answer import ExactAnswer
 from focusmem.lab.suite import LabSuite
-from focusmem.recipes.run_judge import make_judge
+from focusmem.recipes.run_judge import JudgeSettings, make_judge
 from focusmem.recipes.run_settings import LAB_SUITES, RunSettings, SuiteSettings
+from focusmem.schemas import Task
 from focusmem.suites import deepshop, mmina, online_mind2web, webvoyager
 from focusmem.suites.base import Suite
 from focusmem.suites.benchmark import Source
@@ -47,6 +49,13 @@ def judge_of(suite: str, settings: RunSettings) -> Judge:
     `not_judged`.
     """
     return make_judge(JUDGE_OF[suite], settings.judge)
+
+
+def judge_for(suite: str, tasks: Iterable[Task], settings: JudgeSettings) -> Judge | None:
+    """The judge of a run's suite, from the suite's name and the tasks that the run stored."""
+    if suite in JUDGE_OF:
+        return make_judge(JUDGE_OF[suite], settings)
+    return ExactAnswer() if any(task.answer is not None for task in tasks) else None
 
 
 def _check_fits(chosen: SuiteSettings) -> None:

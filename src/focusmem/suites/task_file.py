@@ -93,12 +93,16 @@ class TaskSuite:
         cls,
         path: Path,
         *,
+        name: str | None = None,
         max_steps: int | None = None,
         presses_enter: bool | None = None,
         limits: BrowserLimits | None = None,
     ) -> Self:
-        """The suite is named after the file. `max_steps` and `presses_enter` replace those of every task."""
-        name = path.stem if is_safe_name(path.stem) else f"tasks-{sha256_hex(path.stem.encode())[:8]}"
+        """Without a name, the suite is named after the file. `max_steps` and `presses_enter` replace those of every
+        task.
+        """
+        if name is None:
+            name = path.stem if is_safe_name(path.stem) else f"tasks-{sha256_hex(path.stem.encode())[:8]}"
         lines = _read_lines(path)
         return cls(name, [_task(name, line, max_steps, presses_enter) for line in lines], limits=limits)
 
