@@ -39,9 +39,11 @@ def _start_page(url: str) -> str:
     try:
         problem = check_address(url, check_allowed([_site_of(url)]))
     except (ConfigError, ValueError):
-        problem = "The address names no host, or names it in a way that is not accepted."
+        problem = "It names no host, or names it in a way that is not accepted"
+    if "://" not in url:
+        problem = "Put http:// or https:// in front of it"
     if problem is not None:
-        raise ValueError(f"is not the address of a page, such as https://shop.example/. {problem}")
+        raise ValueError(f"is not the address of a page, such as https://shop.example/. {problem.removesuffix('.')}")
     return url
 
 
