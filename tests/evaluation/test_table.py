@@ -64,7 +64,9 @@ def test_the_command_prints_draws_and_pastes(tmp_path, runs):
     assert "| 2 | 1 | 0 | 0 | - | - |" in lines[2]
     assert lines[3].startswith(r"| re\|play | 50.0% (")
     assert "| +25.0% (" in lines[3]
-    assert len({line.replace(r"\|", "").count("|") for line in lines}) == 1
+    *table, gap, tasks = lines
+    assert len({line.replace(r"\|", "").count("|") for line in table}) == 1
+    assert (gap, tasks.startswith("Tasks: 4 of shop, revision r1, subset ")) == ("", True)
 
     assert "+50.0%" in CliRunner().invoke(app, ["table", *names], env={"COLUMNS": "200"}).stdout
 
@@ -72,7 +74,7 @@ def test_the_command_prints_draws_and_pastes(tmp_path, runs):
 def test_the_command_prints_kinds_of_tasks(runs):
     lines = CliRunner().invoke(app, ["table", *map(str, runs), "--by-kind", "--markdown"]).stdout.splitlines()
     assert lines[0] == "| run | all | fact | price |"
-    rates = [[cell.split()[0] for cell in line.split("|")[-4:-1]] for line in lines[2:]]
+    rates = [[cell.split()[0] for cell in line.split("|")[-4:-1]] for line in lines[2:-2]]
     assert rates == [["25.0%", "0.0%", "50.0%"], ["50.0%", "50.0%", "50.0%"], ["75.0%", "100.0%", "50.0%"]]
 
 
