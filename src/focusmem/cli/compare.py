@@ -113,7 +113,7 @@ def table(
     rows = [_kind_row(one, kinds) if by_kind else _table_row(one) for one in found]
     if as_markdown:
         print_markdown(columns, rows)
-        typer.echo(printable(f"\n{task_set(found[0])}"))
+        typer.echo("\n" + printable(task_set(found[0])))
         return
     attempts = f", {found[0]['num_attempts']} attempts at each" if found[0]["num_attempts"] > 1 else ""
     print_table(f"{found[0]['num_tasks']} tasks{attempts}", columns, rows)
