@@ -37,4 +37,9 @@ class Templates:
 
     def fill(self, name: str, /, **values: str | int) -> str:
         """A template with its slots filled. Values are inserted unchanged and are not searched for slots."""
-        return _SLOT.sub(lambda match: str(values[match.group(1)]), self._texts[name])
+        return "".join(text for _, text in self.pieces(name, **values))
+
+    def pieces(self, name: str, /, **values: str | int) -> list[tuple[str | None, str]]:
+        """The filled template in pieces, each with the name of its slot; None for the template's own words."""
+        texts = _SLOT.split(self._texts[name])  # words and names of slots in turn
+        return [(text, str(values[text])) if place % 2 else (None, text) for place, text in enumerate(texts)]

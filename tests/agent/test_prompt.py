@@ -6,7 +6,7 @@ from factories import make_screenshot
 from focusmem.agent.prompt import PromptBuilder, RecentEvent
 from focusmem.errors import StorageError
 from focusmem.lab.policy.texts import PROMPTS
-from focusmem.schemas import ACTION_NAMES, Screenshot
+from focusmem.schemas import ACTION_NAMES, Instruction, Screenshot
 
 
 def build(num_recent: int, prompts=None):
@@ -76,3 +76,9 @@ def test_errors_are_left_out_where_they_are_not_to_be_shown():
     assert "no such button" in text_of(shown(recent=[failed], **ask)[1])
     assert hidden(recent=[failed], **ask) == hidden(recent=[replace(failed, error=None)], **ask)
     assert shown.digest != hidden.digest
+
+
+@pytest.mark.parametrize("prompts", [None, PROMPTS / "agent"])
+def test_the_instruction_is_a_part_of_its_own(prompts):
+    parts = [part for turn in build(2, prompts) for part in turn.parts if isinstance(part, Instruction)]
+    assert parts == ["Find {{the}} lamp."]

@@ -137,10 +137,14 @@ def test_a_wrong_model_or_key_stops_at_once_with_the_fix(tmp_path):
     assert set(outcomes(run).values()) == {"failure"}
 
 
-def test_without_an_endpoint_episodes_stay_not_judged_and_say_how_to_judge_them(tmp_path):
+def test_without_an_endpoint_no_verdict_is_replaced(tmp_path):
     run = make_run(tmp_path, 1)
+    assert "give its endpoint with --url" in str(judge(run, code=1).exception)
+    assert outcomes(run) == {0: "failure"}
+    with ChatServer(completion(WON)) as server:
+        judge(run, "--url", server.url)
     judge(run)
-    assert "--url" in run.episodes()[0].verdict.reason
+    assert outcomes(run) == {0: "success"}, "nothing is left to ask"
 
 
 def test_several_judges_are_compared_with_each_other_and_with_people(tmp_path):

@@ -115,6 +115,7 @@ def test_mistakes_are_told_in_a_sentence(folder, tmp_path):
             "nothing to learn from: 0 trajectories to learn from; left out: fewer than 9 steps 2.",
         ),
         (("--evaluation", tmp_path / "tasks.jsonl"), "action-only", "tasks.jsonl, line 1"),
+        (("--set", "thresholds=[]"), "full", "thresholds is []; it must have at least 1"),
         (("--set", "data.tries=3"), "action-only", "There is no setting 'data.tries'"),
     ):
         result = train(folder, *words, "--out", tmp_path / variant / str(len(words)), variant=variant)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from focusmem.schemas import Prompt, Screenshot, Step, Turn, action_schema_text, action_to_json
+from focusmem.schemas import Instruction, Prompt, Screenshot, Step, Turn, action_schema_text, action_to_json
 from focusmem.templates import Templates
 
 NUM_RECENT = 3
@@ -80,11 +80,16 @@ class PromptBuilder:
         turns = [Turn("system", (fill("system", actions=action_schema_text(presses_enter=presses_enter)),))]
         if recent:
             turns.append(self._history(recent[-NUM_RECENT:]))
-        turns.append(Turn("user", (fill("task", task=instruction),)))
+        turns.append(Turn("user", self._task(instruction)))
         turns.append(Turn("user", (fill("budget", actions_left=actions_left),)))
         turns.append(Turn("user", (screenshot, fill("observation"))))
         turns.append(Turn("user", (fill("reminder"),)))
         return tuple(turns)
+
+    def _task(self, instruction: str) -> tuple[str, ...]:
+        """The task's text; the instruction is marked, wherever a wording puts it."""
+        pieces = self._templates.pieces("task", task=instruction)
+        return tuple(text if slot is None else Instruction(text) for slot, text in pieces if text)
 
     def _history(self, recent: Sequence[RecentEvent]) -> Turn:
         parts: list[str | Screenshot] = [self._templates.fill("history") + "\n"]

@@ -28,18 +28,23 @@ def add_folders(
     *,
     outcomes: Collection[str] | None = None,
     source: str | None = None,
+    keeps_sources: bool = False,
     line: Progress | None = None,
 ) -> Added:
     """Add stored trajectories, as `find_sources` finds them. What cannot be read or embedded is left out and reported.
 
     With `outcomes`, trajectories with other outcomes are skipped. Episodes without a step are skipped as well. `source`
-    replaces the source that the records name.
+    replaces the source that the records name. A new trajectory that names a source which the bank trusts is otherwise
+    left out and reported, unless `keeps_sources` is given.
     """
     report = Added()
     for batch in in_batches(folders):
         items, failures = load_each(batch, load_source)
         wanted = [item for item in items if outcomes is None or item.trajectory.outcome in outcomes]
         num_skipped = len(batch) - len(failures) - len(wanted)
+        if source is None and not keeps_sources:
+            wanted, claims = _without_claims(bank, wanted)
+            failures += claims
         wanted = _from(source, wanted)
         done = Added(failures=failures, num_skipped=num_skipped) + bank.add(wanted, embedder)
         report += done
@@ -53,6 +58,33 @@ def _from(source: str | None, items: list[StoredTrajectory]) -> list[StoredTraje
         return items
     update = {"source": source}
     return [StoredTrajectory(item.trajectory.model_copy(update=update), item.screenshots) for item in items]
+
+
+def _without_claims(
+    bank: Bank, items: Sequence[StoredTrajectory]
+) -> tuple[list[StoredTrajectory], tuple[Failure, ...]]:
+    """The trajectories that may keep their source, and a failure for each of the others. A trajectory that the bank
+    has already may be added again.
+    """
+    trusted = bank.trusted_sources
+    if not trusted:
+        return list(items), ()
+    kept, claims = [], []
+    for item, is_there in zip(items, bank.has_each([item.trajectory for item in items]), strict=True):
+        if item.trajectory.source not in trusted or is_there:
+            kept.append(item)
+        else:
+            reason = _says_claim("It", item.trajectory.source, bank, "it")
+            claims.append(Failure(item.trajectory.trajectory_id, reason))
+    return kept, tuple(claims)
+
+
+def _says_claim(what: str, source: str, bank: Bank, them: str) -> str:
+    """Whoever wrote a trajectory also wrote its source, so a trusted source needs somebody who vouches for it."""
+    return (
+        f"{what} names the source {source!r}, which the bank {bank.name} trusts. Record another source for {them} with "
+        f"--source NAME, or, if you vouch for {them}, give --keep-sources."
+    )
 
 
 # Export
@@ -132,7 +164,7 @@ def import_bank(
         if not takes_named:
             _check_not_trusted(bank, _sources_in(folders))
         _count(line, len(folders))
-        return add_folders(bank, folders, embedder, source=source, line=line)
+        return add_folders(bank, folders, embedder, source=source, keeps_sources=keeps_sources, line=line)
     contents = export.read()
     has_bank, report = BankFolder(path).has_manifest(), Added()
     if has_bank:  # the bank keeps its trusted sources: an export must not declare its own source trusted
@@ -148,16 +180,11 @@ def import_bank(
 
 
 def _check_not_trusted(bank: Bank, sources: Iterable[str]) -> None:
-    """Raises ConfigError if one of the sources is trusted: whoever wrote a trajectory also wrote its source."""
+    """Raises ConfigError if one of the sources is trusted."""
     trusted = bank.trusted_sources
-    if not trusted:
-        return
-    forged = next((source for source in sources if source in trusted), None)
-    if forged is not None:
-        raise ConfigError(
-            f"A trajectory to import names the source {forged!r}, which the bank {bank.folder.path} trusts. Record "
-            "another source for all of them with --source NAME, or, if you vouch for them, give --keep-sources."
-        )
+    claimed = next((source for source in sources if source in trusted), None)
+    if claimed is not None:
+        raise ConfigError(_says_claim("A trajectory to import", claimed, bank, "all of them"))
 
 
 def _sources_in(folders: Sequence[Path]) -> Iterator[str]:

@@ -179,6 +179,12 @@ class Bank:
         )
         return self.folder.load_checked(name, digest, remedy)
 
+    def has_each(self, trajectories: Sequence[Trajectory]) -> list[bool]:
+        """Whether the bank has each of these trajectories, with the same content."""
+        names = [one.trajectory_id for one in trajectories]
+        there = self._settled(lambda: self.vectors.digests(names))
+        return [there.get(one.trajectory_id) == content_digest(one) for one in trajectories]
+
     def sites(self) -> list[str]:
         """The sites of its trajectories, in alphabetical order."""
         return sorted({entry.site for entry in self.entries()})

@@ -42,6 +42,9 @@ Settings = Annotated[
 NewSource = Annotated[
     str | None, typer.Option(help="Record this source instead of the source that each trajectory names.")
 ]
+KeepSources = Annotated[
+    bool, typer.Option("--keep-sources", help="Also take trajectories that name a source which the bank trusts.")
+]
 
 
 @app.callback()
@@ -67,6 +70,7 @@ def add(
         typer.Option(help="A file of names, one per line. The bank stores them, and its leakage guard ignores them."),
     ] = None,
     source: NewSource = None,
+    keep_sources: KeepSources = False,
     vectors: Annotated[
         str | None,
         typer.Option(help="For a new bank: where to keep its vectors (a folder, or s3://...)."),
@@ -78,21 +82,24 @@ def add(
     Add the successful trajectories of runs and folders to a bank. A new bank is made if there is none. From a run, its
     episodes are added, but not the trajectories that memory offered in it. Adding a trajectory again changes nothing.
 
-    A trajectory that cannot be read is left out and named; the exit code is then 1.
+    A trajectory that cannot be read is left out and named; the exit code is then 1. So is a new trajectory that names a
+    source which the bank trusts, unless you give --source or --keep-sources.
     """
     from focusmem.bank import Bank
     from focusmem.bank.exchange import add_folders
     from focusmem.bank.sources import find_sources
     from focusmem.progress import Progress
 
-    _check_source(source)
+    _check_source(source, keeps_sources=keep_sources)
     folders = [folder for path in paths for folder in find_sources(path)]
     names = None if catalogue is None else _lines(catalogue)
     model = load_embedder(embedder, settings, device)
     store = Bank.create(bank, model, vectors=vectors, catalogue=names)
     with Progress("add", total=len(folders)) as line:
         outcomes = None if any_outcome else ["success"]
-        report = add_folders(store, folders, model, outcomes=outcomes, source=source, line=line)
+        report = add_folders(
+            store, folders, model, outcomes=outcomes, source=source, keeps_sources=keep_sources, line=line
+        )
     tell_added(report, bank, json=json)
 
 
@@ -158,8 +165,9 @@ def trust(
     --trusted-sources, `focusmem run`, `focusmem train` and `focusmem bank search` search only trajectories from these
     sources.
 
-    A trajectory cannot prove its source, because its author also wrote the source. `--source NAME` of `focusmem bank
-    add` and of `focusmem bank import` records a source that you vouch for.
+    A trajectory cannot prove its source, because its author also wrote the source. `focusmem bank add` and `focusmem
+    bank import` therefore refuse new trajectories that name a trusted source. `--source NAME` records another source;
+    `--keep-sources` says that you vouch for theirs.
     """
     from focusmem.bank import Bank
 
@@ -330,10 +338,7 @@ def import_(
     device: Device = "cpu",
     settings: Settings = None,
     source: NewSource = None,
-    keep_sources: Annotated[
-        bool,
-        typer.Option("--keep-sources", help="Also import trajectories that name a source which the bank trusts."),
-    ] = False,
+    keep_sources: KeepSources = False,
     json: AsJson = False,
 ) -> None:
     """focusmem bank import my-bank my-export/
@@ -347,9 +352,7 @@ def import_(
     from focusmem.bank.exchange import import_bank
     from focusmem.progress import Progress
 
-    _check_source(source)
-    if source is not None and keep_sources:
-        raise UserError("--source replaces the sources and --keep-sources keeps them; give one of the two, not both.")
+    _check_source(source, keeps_sources=keep_sources)
     model = None if embedder is None else load_embedder(embedder, settings, device)
     with Progress("import", total=0) as line:
         report = import_bank(bank, origin, model, source=source, keeps_sources=keep_sources, line=line)
@@ -419,11 +422,14 @@ def load_embedder(source: str, settings: list[str] | None, device: str) -> "Qwen
     return QwenEmbedder.load(source, resolved(EmbedderConfig(), assignments=settings or []), device=device)
 
 
-def _check_source(source: str | None) -> None:
-    if source is not None:
-        _check_text(source)
-        if not source.strip():
-            raise UserError("--source is empty; give a name, or leave the option out.")
+def _check_source(source: str | None, *, keeps_sources: bool) -> None:
+    if source is None:
+        return
+    _check_text(source)
+    if not source.strip():
+        raise UserError("--source is empty; give a name, or leave the option out.")
+    if keeps_sources:
+        raise UserError("--source replaces the sources and --keep-sources keeps them; give one of the two.")
 
 
 def _check_text(text: str) -> None:

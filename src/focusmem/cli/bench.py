@@ -117,6 +117,49 @@ def step(
     _tell(measure_step(settings), _show_step, out, json=json)
 
 
+@app.command()
+def select(
+    entries: Annotated[int | None, typer.Option(help="Entries that an item lists.")] = None,
+    words: Annotated[int | None, typer.Option(help="Random words behind the instruction.")] = None,
+    tokens: Annotated[int | None, typer.Option(help="Memory tokens per item: 1, 2, 4, 8 or 16.")] = None,
+    state: Annotated[
+        str | None, typer.Option(help="The state to measure: joined, summed or embeddings (the paper's).")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Training steps of each memory.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Save and stop after this time. The same command resumes.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads of torch.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of weights, names and codes.")] = None,
+    folder: Annotated[Path, typer.Option(help="Where both memories are trained.")] = Path("runs/bench/select"),
+    out: OutOption = Path("runs/bench/select.json"),
+    json: AsJson = False,
+    config: ConfigFile = None,
+    assignments: Assignments = None,
+    dry_run: DryRun = False,
+) -> None:
+    """focusmem bench select --steps 1300
+
+    Train a small memory to choose: an item lists entries in words, a decision needs one of them. Two memories learn
+    the same, one with a state that keeps the instruction apart, one with the mean over the whole context. Takes about
+    twelve minutes per memory on two idle CPU cores.
+    """
+    from focusmem.recipes.select_entry import SelectConfig, measure_selection
+
+    values = {
+        "num_entries": entries,
+        "num_words": words,
+        "num_tokens": tokens,
+        "state_source": state,
+        "num_steps": steps,
+        "max_minutes": minutes,
+        "num_threads": threads,
+        "seed": seed,
+    }
+    settings = settled(SelectConfig(), values, config=config, assignments=assignments, dry_run=dry_run)
+    _tell(measure_selection(settings, folder), _show_selection, out, json=json)
+
+
 def _tell(figures: dict[str, Any], show: Callable[[dict[str, Any], Path], None], out: Path, *, json: bool) -> None:
     import json as json_module
 
@@ -174,3 +217,22 @@ def _show_step(figures: dict[str, Any], out: Path) -> None:
         f"Medians of a step: {totals['none']:.3f} s without memory, {totals['full']:.3f} s with it; the median "
         f"ratio is {figures['ratio']:.2f}. Figures: {out}"
     )
+
+
+def _show_selection(figures: dict[str, Any], out: Path) -> None:
+    words = {
+        "own": "own states",
+        "shuffled": "states of another decision",
+        "fixed": "fixed queries",
+        "mean_state": "own states, each the mean over the context",
+    }
+    rows = [(label, f"{figures[name]:.1%}") for name, label in words.items() if figures[name] is not None]
+    num_entries, num_decisions = figures["config"]["num_entries"], figures["num_decisions"]
+    title = (
+        f"one of {num_entries} entries chosen, {num_decisions} decisions (a guess among them: {figures['guess']:.0%})"
+    )
+    print_table(title, ("blocks read with", "right"), rows)
+    if not figures["is_finished"]:
+        done = ", ".join(str(figures[name]["num_steps"]) for name in ("state", "mean") if name in figures)
+        typer.echo(f"Not finished: {done} of {figures['config']['num_steps']} steps. The same command resumes.")
+    typer.echo(f"Figures: {out}")

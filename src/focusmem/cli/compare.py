@@ -58,13 +58,14 @@ def _row(kind: str, part: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _show_judges(runs: Sequence[Mapping[str, Any]]) -> None:
+def _show_judges(runs: Sequence[Mapping[str, Any]], *, only_models: bool = False) -> None:
     """Name every judge, with its model and with what departs from its profile."""
     from focusmem.cli.output import printable
     from focusmem.reports.words import judge_words
 
-    for words in dict.fromkeys(judge_words(judge) for one in runs for judge in one["judges"]):
-        typer.echo(printable(words))
+    judges = [judge for one in runs for judge in one["judges"] if judge["model"] is not None or not only_models]
+    for words in dict.fromkeys(map(judge_words, judges)):
+        typer.echo(("\n" if only_models else "") + printable(words))
 
 
 def table(
@@ -113,12 +114,21 @@ def table(
     rows = [_kind_row(one, kinds) if by_kind else _table_row(one) for one in found]
     if as_markdown:
         print_markdown(columns, rows)
-        typer.echo("\n" + printable(task_set(found[0])))
+        typer.echo()
+        typer.echo(printable(task_set(found[0])))
+        _show_judges(found, only_models=True)
         return
-    attempts = f", {found[0]['num_attempts']} attempts at each" if found[0]["num_attempts"] > 1 else ""
-    print_table(f"{found[0]['num_tasks']} tasks{attempts}", columns, rows)
+    print_table(f"{found[0]['num_tasks']} tasks{_attempts(found)}", columns, rows)
     typer.echo(printable(task_set(found[0])))
     _show_judges(found)
+
+
+def _attempts(rows: Sequence[Mapping[str, Any]]) -> str:
+    """How many attempts the runs made at each task, if any made several."""
+    numbers = sorted({row["num_attempts"] for row in rows})
+    if numbers == [1]:
+        return ""
+    return f", {' or '.join(map(str, numbers))} attempts at each"
 
 
 def _print_overall(
@@ -134,11 +144,13 @@ def _print_overall(
         return
     columns = ("memory", "policy", *map(printable, found["suites"]), "overall")
     rows = [_overall_row(one, found["suites"]) for one in found["rows"]]
+    judged = [figures for one in found["rows"] for figures in one["suites"].values()]
     if as_markdown:
         print_markdown(columns, rows)
+        _show_judges(judged, only_models=True)
         return
     print_table("Success in each suite, with failed / errors / blocked, and the unweighted mean", columns, rows)
-    _show_judges([figures for one in found["rows"] for figures in one["suites"].values()])
+    _show_judges(judged)
 
 
 def _overall_row(one: Mapping[str, Any], suites: Sequence[str]) -> tuple[str, ...]:

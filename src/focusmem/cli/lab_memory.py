@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focusmem.cli.lab import PolicyOption, app, load_policy
+from focusmem.cli.lab import PolicyOption, SuiteOption, app, load_policy
 from focusmem.cli.output import print_json
 from focusmem.cli.settings import Assignments, ConfigFile, DryRun, settled, variant_of
 
@@ -120,12 +120,13 @@ def train(
         str | None, typer.Argument(help="action-only, content, readout, full, fixed-4, probe-semantic, ...")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder. The same command resumes a stopped run.")] = None,
+    suite: SuiteOption = "lab",
     policy: PolicyOption = None,
     start: Annotated[
         Path | None,
         typer.Option(
-            help="Train this memory further, without a course. Give a memory of the same variant, or one from stage A "
-            "of a variant with the same stage A. A variant without stage B may also begin with action-only."
+            help="Train this memory further, without the course of stage A. Give a memory of the same variant, or one "
+            "from stage A of a variant with the same one. A variant without stage B may also begin with action-only."
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="The seed that draws the episodes.")] = None,
@@ -145,16 +146,16 @@ def train(
     """focusmem lab train full --policy runs/policy/policy --out runs/memory/full
 
     Train one variant of memory in the laboratory. The training has a course of short drills, stage A, stage B if the
-    variant has one, and a last stage for the gate if the variant has one.
+    variant has one, and a last stage for the gate if the variant has one. With --suite lab-entries, it is on offices.
 
     On a laptop: add --device cpu --steps 2 --more-steps 2 --gate-steps 0 --episodes 1 --drills 0 --workers 0 --set
     stream.course=[]
     """
     from focusmem.errors import ConfigError
-    from focusmem.recipes.lab_training import lab
+    from focusmem.recipes.lab_training import recipe
     from focusmem.settings import everywhere
 
-    base = lab(variant_of(variant, config))
+    base = recipe(suite, variant_of(variant, config))
     values: dict[str, Any] = {
         "policy": policy,
         "start": start,
@@ -164,8 +165,7 @@ def train(
         "loop_b.num_steps": more_steps,
         "gate.num_steps": gate_steps or None,
         "stream.num_episodes": episodes,
-        "stream.drills.num_numbers": drills,
-        "stream.drills.num_ways": drills,
+        **_num_drills(suite, drills),
         "device": device,
         **everywhere(base, "num_workers", workers),
     }
@@ -174,6 +174,13 @@ def train(
     if out is None:
         raise ConfigError("The run's folder is missing; give it with --out FOLDER.")
     _train(training, out)
+
+
+def _num_drills(suite: str, num: int | None) -> dict[str, Any]:
+    """The settings that `--drills` fills."""
+    if suite == "lab-entries":
+        return {"stream.drills.entries.num": num}
+    return {"stream.drills.num_numbers": num, "stream.drills.num_ways": num}
 
 
 def _train(training: "LabTraining", out: Path) -> None:
@@ -286,7 +293,7 @@ def benefit(
 
 
 def _readout_words(readout: dict[str, Any]) -> str:
-    from focusmem.training.readout_activity import INERT_NATS
+    from focusmem.training.vital_signs import INERT_NATS
 
     words = (
         f"The readout changes queries by {readout['query_change_rms']:.3f} (root mean square; base queries: "

@@ -30,7 +30,9 @@ MemoryName = Annotated[
 PolicyName = Annotated[
     str | None, typer.Option(help="lab (ships), a folder, a hub id, or the URL of a chat endpoint. Default: lab.")
 ]
-ModelName = Annotated[str | None, typer.Option("--model", help="The model's name at the endpoint.")]
+ModelName = Annotated[
+    str | None, typer.Option("--model", help="The name of the policy's model at its endpoint.", rich_help_panel=_PARTS)
+]
 ActionFormatName = Annotated[
     str | None,
     typer.Option(
@@ -195,9 +197,11 @@ def _given(context: typer.Context) -> dict[str, Any]:
 
 def default_folder(settings: "RunSettings") -> Path:
     """A folder name made of the options that usually differ between runs."""
+    from focusmem.recipes.run_settings import LAB_SUITES
+
     suite, memory = settings.suite, settings.memory.name
-    if suite.name == "lab":
-        name = f"lab-{memory}-{settings.browser.kind}-{suite.lab.seed}-{suite.lab.num_tasks}"
+    if suite.name in LAB_SUITES:
+        name = f"{suite.name}-{memory}-{settings.browser.kind}-{suite.lab.seed}-{suite.lab.num_tasks}"
     elif suite.instruction is not None:
         from focusmem.files import sha256_hex
 
@@ -246,7 +250,7 @@ def _write_page(folder: Path) -> str:
 
 
 def _show(results: dict[str, Any], folder: Path, page: str | None) -> None:
-    from focusmem.reports.words import at_once, cache_state, task_set
+    from focusmem.reports.words import at_once, cache_state, judge_words, task_set
 
     rows = [(kind, _percent(one["success_rate"]), str(one["num_tasks"])) for kind, one in results["by_kind"].items()]
     if rows:
@@ -268,6 +272,9 @@ def _show(results: dict[str, Any], folder: Path, page: str | None) -> None:
             f"{results['mean_step_s']:.2f} s per step from observation to action, with {at_once(results)} episodes at "
             f"once; items encoded: {cache_state(results)}."
         )
+    for judge in results["judges"]:
+        if judge["model"] is not None:
+            typer.echo(printable(judge_words(judge)))
     if spending := results.get("spending"):
         typer.echo(_spending(spending))
     typer.echo(f"{results['num_errors']} episodes ended in an error, {results['num_blocked']} were blocked by a site.")

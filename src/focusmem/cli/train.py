@@ -54,7 +54,8 @@ Evaluation = Annotated[
 RecipeOption = Annotated[
     str,
     typer.Option(
-        help="paper, or paper-lab (the same settings at the size of the laboratory's policy).",
+        help="paper, paper-lab (the same settings at the size of the laboratory's policy), or focusmem (the paper's "
+        "settings with a readout whose state keeps the instruction apart).",
         rich_help_panel="Settings",
     ),
 ]

@@ -337,16 +337,19 @@ class Backbone(nn.Module):
             embeds_TD = embeds_TD.index_copy(0, packed.visual_V, main_VD)
             deep_LVD = torch.cat([one.deep_LVD for one in features], dim=1)
         lengths = list(packed.lengths)
-        parts = zip(
+        columns = zip(
             torch.split(embeds_TD, lengths),
             torch.split(packed.positions_3T, lengths, dim=1),
             torch.split(visual_T, lengths),
             torch.split(deep_LVD, list(packed.num_visual), dim=1),
             packed.next_positions,
             packed.target_ids,
+            [None] * packed.num_rows,
+            torch.split(packed.parts_T, lengths),
+            packed.part_counts,
             strict=True,
         )
-        return [Row(*one) for one in parts]
+        return [Row(*one) for one in columns]
 
     def _look_at(self, pictures: Sequence[Screenshot]) -> list[VisionFeatures]:
         if not pictures:

@@ -16,6 +16,7 @@ from focusmem.evaluation.run_store import RunStore
 from focusmem.evaluation.screening import estimate_screening, screen, to_audit
 from focusmem.files import write_whole
 from focusmem.judges.base import Judge
+from focusmem.judges.chat_judge import ChatJudge
 from focusmem.judges.inquiry import Estimate
 from focusmem.progress import Progress
 from focusmem.recipes.run_judge import JudgeSettings, make_auditor, make_judge, with_store
@@ -50,6 +51,7 @@ class JudgeRequest:
 def judge_run(path: Path, request: JudgeRequest, *, client: ChatClient | None = None) -> dict[str, Any]:
     """Judges every finished episode again. `client` replaces the endpoint of every judge."""
     folder, rejudging, note = _prepare(path, request, client)
+    _check_endpoints(rejudging)
     with note:
         num_changed = rejudging.judge()
     return _told(folder, request, num_changed)
@@ -94,6 +96,16 @@ def estimate_screen(path: Path, request: JudgeRequest) -> dict[str, Any]:
 
 
 # Preparing
+
+
+def _check_endpoints(rejudging: Rejudging) -> None:
+    """Refuses to begin if a model has to be asked and no endpoint is known: every verdict would become `not_judged`."""
+    mute = [judge for judge in rejudging.judges if isinstance(judge, ChatJudge) and judge.model.client is None]
+    if mute and rejudging.estimate().num_calls:
+        raise ConfigError(
+            f"The judge '{mute[0].name}' asks the model {mute[0].model.name}; give its endpoint with --url. Stored "
+            "replies are parsed again with --replay."
+        )
 
 
 def _prepare(path: Path, request: JudgeRequest, client: ChatClient | None) -> tuple[RunFolder, Rejudging, Progress]:

@@ -14,6 +14,7 @@ from focusmem.browser.opening import GROUNDER_OPTIONS
 from focusmem.clients.options import EndpointOptions, Prices
 from focusmem.errors import ConfigError
 from focusmem.evaluation.runner import RunnerConfig
+from focusmem.lab.memory.misled import LabMisleading
 from focusmem.lab.suite import LabSuiteConfig
 from focusmem.model.evidence_cache import CacheConfig
 from focusmem.model.generation import GenerationConfig
@@ -23,6 +24,9 @@ from focusmem.settings import checked_dataclass, from_plain
 
 LAB: Final = "lab"
 """The suite, the policy, the embedder and the wording that ship."""
+LAB_ENTRIES: Final = "lab-entries"
+LAB_SUITES: Final = (LAB, LAB_ENTRIES)
+"""The suites of the laboratory."""
 
 _Count = Annotated[int, Field(ge=1)]
 
@@ -36,7 +40,7 @@ class SuiteSettings:
     max_steps: _Count | None = None
     """The step budget of every task; None keeps the suite's own."""
     lab: LabSuiteConfig = LabSuiteConfig()
-    """Which tasks of the laboratory."""
+    """Which tasks of the laboratory's suites."""
     num_attempts: _Count = 1
     """Attempts at each task."""
     data: str | None = None
@@ -102,6 +106,8 @@ class MemorySettings:
     """
     lab_bank_sites: _Count | None = None
     """Search only trajectories of this number of laboratory sites, counted from the first."""
+    lab_misleading: LabMisleading = LabMisleading()
+    """Misleading trajectories beside the experts' ones, or in place of every hit."""
     embedder: str | None = None
     """`lab`, a folder or a hub id; None uses the policy's own, if there is one."""
     outcomes: tuple[Outcome, ...] | None = ("success",)
@@ -205,4 +211,4 @@ def settings_of(run: Run) -> RunSettings:
 
 def recipe_for(suite: str) -> str:
     """The recipe that fits a suite."""
-    return "lab" if suite == LAB else "web"
+    return "lab" if suite in LAB_SUITES else "web"

@@ -8,7 +8,7 @@ from focusmem.errors import ConfigError
 from focusmem.judges.base import Judge
 from focusmem.lab.suite import LabSuite
 from focusmem.recipes.run_judge import make_judge
-from focusmem.recipes.run_settings import LAB, RunSettings, SuiteSettings
+from focusmem.recipes.run_settings import LAB_SUITES, RunSettings, SuiteSettings
 from focusmem.suites import deepshop, mmina, online_mind2web, webvoyager
 from focusmem.suites.base import Suite
 from focusmem.suites.benchmark import Source
@@ -26,7 +26,7 @@ def make_suite(settings: RunSettings) -> Suite:
     if chosen.instruction is not None and not is_address(chosen.name):
         raise ConfigError(f"--instruction is only for the address of a page; '{chosen.name}' has its own tasks.")
     _check_fits(chosen)
-    if chosen.name == LAB:
+    if chosen.name in LAB_SUITES:
         return _lab_suite(settings)
     if settings.browser.kind == "raster":
         raise ConfigError("The browser 'raster' draws only pages of the laboratory; use --browser chromium.")
@@ -61,7 +61,7 @@ def _check_fits(chosen: SuiteSettings) -> None:
         raise ConfigError(f"suite.seed is for {MINIWOB}; '{chosen.name}' does not use it.")
     if chosen.shop is not None and chosen.name != mmina.name_of("shopping"):
         raise ConfigError(f"suite.shop is for {mmina.name_of('shopping')}; '{chosen.name}' does not use it.")
-    if chosen.presses_enter and chosen.name == LAB:
+    if chosen.presses_enter and chosen.name in LAB_SUITES:
         raise ConfigError("In the laboratory `type` only fills the field; leave out suite.presses_enter.")
 
 
@@ -70,7 +70,7 @@ def _lab_suite(settings: RunSettings) -> LabSuite:
         raise ConfigError("The laboratory's pages have a fixed viewport; leave out browser.limits.")
     if settings.suite.max_steps is not None:
         raise ConfigError("The laboratory's tasks have a fixed step budget; leave out --max-steps.")
-    return LabSuite(settings.suite.lab)
+    return LabSuite(settings.suite.lab, name=settings.suite.name)
 
 
 def _benchmark(settings: RunSettings, name: str) -> BenchmarkSuite:
@@ -145,7 +145,7 @@ JUDGE_OF: Mapping[str, str] = {
 """The judge of each benchmark; `focusmem judge --judge` chooses another one."""
 
 SUITES: Mapping[str, Callable[[RunSettings], Suite]] = {
-    LAB: _lab_suite,
+    **dict.fromkeys(LAB_SUITES, _lab_suite),
     MINIWOB: _miniwob,
     **{name: partial(_benchmark, name=name) for name in BENCHMARKS},
 }

@@ -23,7 +23,7 @@ from focusmem.schemas.evidence import EvidenceItem, Role
 from focusmem.schemas.hit import Hit
 from focusmem.schemas.left_out import LeftOut
 from focusmem.schemas.observation import ControlInfo, Observation
-from focusmem.schemas.prompt import Prompt, Turn, TurnRole
+from focusmem.schemas.prompt import Instruction, Prompt, Turn, TurnRole
 from focusmem.schemas.record import Record, dump_record, parse_record
 from focusmem.schemas.run import Environment, Run
 from focusmem.schemas.run_folder import (
@@ -69,6 +69,7 @@ __all__ = [
     "FrozenSubset",
     "Goto",
     "Hit",
+    "Instruction",
     "JudgeCost",
     "JudgeReply",
     "LeftOut",

@@ -99,6 +99,21 @@ class TrainingBatch:
             decisions += [_with_items(decision, renumbered) for decision in batch.decisions]
         return cls(items=tuple(items.values()), decisions=tuple(decisions))
 
+    @cached_property
+    def digest(self) -> str:
+        """Equal for batches that are learnt from in the same way, lessons and pixels aside."""
+        items = [(item.digest, item.group) for item in self.items]
+        decisions = [(prompt_digest(one.prompt), one.reply, one.uses) for one in self.decisions]
+        return sha256_hex(repr((items, decisions)).encode())
+
+    def with_memory(self, num: int) -> "TrainingBatch":
+        """The first decisions that use an item, at most `num`, and these items without lessons."""
+        decisions = [decision for decision in self.decisions if decision.uses][:num]
+        kept = sorted({use.item for decision in decisions for use in decision.uses})
+        renumbered = [kept.index(item) if item in kept else -1 for item in range(len(self.items))]
+        items = tuple(replace(self.items[item], lesson=None) for item in kept)
+        return replace(self, items=items, decisions=tuple(_with_items(one, renumbered) for one in decisions))
+
     def without_negatives(self) -> "TrainingBatch":
         decisions = [
             replace(decision, uses=tuple(use for use in decision.uses if not use.is_negative))
@@ -142,7 +157,7 @@ class TrainingData(Protocol):
     """Batches by number. A number always gives the same batch, so a stopped run can be resumed exactly.
 
     Data may have a `digest`; a run is then resumed with the same data only. Data may have a `shortage`, a sentence that
-    says why it has no batches.
+    says why it has no batches. Data may have a batch `held_out` that shares no decision with any numbered batch.
     """
 
     @property
@@ -156,6 +171,8 @@ class ListedBatches:
     """Batches that are held in memory."""
 
     batches: Sequence[TrainingBatch]
+    held_out: TrainingBatch | None = None
+    """Decisions on which vital signs are measured."""
 
     @property
     def num_batches(self) -> int:

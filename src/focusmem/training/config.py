@@ -1,12 +1,15 @@
 """The config of the training loop. The configs of the stages say what is learnt."""
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from focusmem.errors import ConfigError
 from focusmem.settings import checked_dataclass
+
+READOUT_TIMES: Final = 3.0
+"""The readout's learning rate in our own recipes, in multiples of the other parts' rate."""
 
 
 @checked_dataclass(frozen=True, kw_only=True)
@@ -16,6 +19,15 @@ class LoopConfig:
     gate_rate_times: PositiveFloat = 1.0
     """The gate's learning rate, in multiples of the other parts' rate. It may be higher, because only the gate begins
     untrained."""
+    readout_rate_times: PositiveFloat = 1.0
+    """The readout's learning rate, in multiples of the other parts' rate. One is the paper's; our own recipes take
+    `READOUT_TIMES`. Ten times is faster with a clean state, and ruins the queries with another
+    (docs/experiments.md)."""
+    max_query_change: PositiveFloat | None = 4.0
+    """A run stops if the readout changes the queries by more than this many times their own size within the first tenth
+    of its steps, because attention then saturates and does not recover. None never stops it."""
+    num_held_out: PositiveInt = 32
+    """At most this many decisions of a held-out batch are measured for the vital signs."""
     num_steps: PositiveInt | None = None
     """None means one pass through the data."""
     warmup_share: Annotated[float, Field(ge=0, lt=1)] = 0.1

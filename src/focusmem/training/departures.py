@@ -31,7 +31,7 @@ _NOT_COMPARED: Final = frozenset(
     {
         "recipe", "variant.name", "variant.acts_fixed", "start", "device", "seed", "evaluation", "data.trajectories",
         "data.bank", "num_workers", "save_every_steps", "log_every_steps", "max_minutes", "recomputes_blocks",
-        "packs_rows", "stores_half", "num_passes", "max_group_tokens",
+        "packs_rows", "stores_half", "num_passes", "max_group_tokens", "max_query_change", "num_held_out",
     }
 )  # fmt: skip
 """Settings that are not compared: folders, speed, random numbers, and settings that the card shows elsewhere or in
@@ -96,7 +96,8 @@ def _unused(stage_b: Mapping[str, Any] | None) -> tuple[str, ...]:
     """Prefixes of the names of settings that have no effect without a stage B, a readout or a gate."""
     switches = stage_b or {"is_dynamic": False, "is_gated": False}
     names = [] if stage_b else ["variant.stage_b", "loop_b."]
-    names += [] if switches["is_dynamic"] else ["variant.memory.readout."]
+    names += [] if switches["is_dynamic"] else ["variant.memory.readout.", "loop_b.readout_rate_times"]
+    names += [] if switches["is_dynamic"] or switches["is_gated"] else ["variant.memory.state_"]
     names += [] if switches["is_gated"] else ["variant.memory.gate.", "loop_b.gate_rate_times", "thresholds"]
     return tuple(names)
 

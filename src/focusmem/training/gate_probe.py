@@ -5,7 +5,7 @@ A memory's own gate gets no label for ordinary blocks, and some memories have no
 in the same way: does the gate's input still show which decision a block belongs to? The probe sees what the memory's
 gate would see: the block, and with `GateConfig.sees_evidence` a mean over the item itself.
 
-Shapes: N blocks, K memory tokens, D policy width, E evidence width.
+Shapes: N blocks, K memory tokens, D policy width, U width of the state, E evidence width.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ from focusmem.training.threshold import area_under_curve
 
 @dataclass(frozen=True)
 class LabelledBlocks:
-    state_ND: Tensor
+    state_NU: Tensor
     blocks_NKD: Tensor
     evidence_NE: Tensor
     is_right_N: Tensor
@@ -35,7 +35,7 @@ class LabelledBlocks:
 
     def seen_from(self, layer: int) -> "LabelledBlocks":
         """The same blocks with another state: hidden states after this layer."""
-        return replace(self, state_ND=self.hidden[layer])
+        return replace(self, state_NU=self.hidden[layer])
 
 
 @torch.no_grad()
@@ -44,11 +44,11 @@ def labelled_blocks(policy: MemoryPolicy, batches: Iterable[Offered], *, layers:
     found: list[tuple[Tensor, ...]] = []
     for offered in batches:
         memory = offered.memory
-        assert memory.state_ND is not None, "the gate took part, so the state was there"
+        assert memory.gate_state_NU is not None, "the gate took part, so the state was there"
         assert memory.evidence_NE is not None, "and so was what it sees of the evidence"
         of_row = [place.row for place in memory.places]
         hidden = [policy.hidden_state(offered.rows.decisions, layer)[of_row] for layer in layers]
-        seen = (memory.state_ND.float(), memory.blocks_NKD.float(), memory.evidence_NE.float())
+        seen = (memory.gate_state_NU.float(), memory.blocks_NKD.float(), memory.evidence_NE.float())
         found.append((*seen, ~torch.tensor(offered.is_negative), *hidden))
     if not found:
         raise ConfigError("The data holds no block to probe.")
@@ -71,11 +71,15 @@ def probe_auc(
 
     Learning to compare a block with a decision takes thousands of sites. A probe that saw a few hundred memorises them.
     """
-    device = learnt.state_ND.device
+    device = learnt.state_NU.device
     torch.manual_seed(seed)
-    widths = {"policy_width": learnt.state_ND.shape[1], "evidence_width": learnt.evidence_NE.shape[1]}
-    gate = TrustGate(config or GateConfig(), **widths).to(device)
-    seen = gate.seen(learnt.state_ND, learnt.blocks_NKD, learnt.evidence_NE)
+    gate = TrustGate(
+        config or GateConfig(),
+        state_width=learnt.state_NU.shape[1],
+        policy_width=learnt.blocks_NKD.shape[2],
+        evidence_width=learnt.evidence_NE.shape[1],
+    ).to(device)
+    seen = gate.seen(learnt.state_NU, learnt.blocks_NKD, learnt.evidence_NE)
     calibrate(gate.norms, moments_of(gate.norms, seen))
     optimizer = torch.optim.AdamW(gate.parameters(), lr=learning_rate, weight_decay=0.1)
     share = learnt.is_right_N.float().mean()
@@ -83,12 +87,12 @@ def probe_auc(
     pooled_NKD = learnt.blocks_NKD.mean(dim=1, keepdim=True)  # only what a gate sees
     for _ in range(num_steps):
         some = torch.randperm(len(weights_N), device=device)[:batch_size]
-        logits_N = gate.logits(learnt.state_ND[some], pooled_NKD[some], learnt.evidence_NE[some])
+        logits_N = gate.logits(learnt.state_NU[some], pooled_NKD[some], learnt.evidence_NE[some])
         wanted_N, own_N = learnt.is_right_N[some].float(), weights_N[some]
         loss = F.binary_cross_entropy_with_logits(logits_N, wanted_N, weight=own_N)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     with torch.no_grad():
-        logits_N = gate.logits(held_out.state_ND, held_out.blocks_NKD, held_out.evidence_NE)
+        logits_N = gate.logits(held_out.state_NU, held_out.blocks_NKD, held_out.evidence_NE)
     return area_under_curve(logits_N[held_out.is_right_N].tolist(), logits_N[~held_out.is_right_N].tolist())

@@ -23,6 +23,7 @@ from focusmem.training.pathway import Look
 from focusmem.training.processes import join_team
 from focusmem.training.stage import Stage
 from focusmem.training.training_run import TrainingRun
+from focusmem.training.vital_signs import HeldOut
 
 
 @dataclass(frozen=True)
@@ -65,13 +66,20 @@ def train(
     with in_training(policy, stage.trained_parts, packs_rows=bool(config.packs_rows)):
         num_steps = _num_steps(data, config)
         digest = getattr(data, "digest", None)
-        run = TrainingRun(policy, stage, config, folder, team=team, num_steps=num_steps, look=look, data_digest=digest)
+        held_out = None
+        if stage.has_vital_signs:
+            held_out = HeldOut.of(data, num_steps=num_steps, num_decisions=config.num_held_out)
+        run = TrainingRun(
+            policy, stage, config, folder,
+            team=team, num_steps=num_steps, look=look, data_digest=digest, held_out=held_out,
+        )  # fmt: skip
         run.begin()
         started, waited_s, report = time.monotonic(), 0.0, None
         with Progress(stage.name, num_steps, start=run.step) if team.is_first else nullcontext() as line:
             for shares, waited in run.batches(data):
                 report = run.learn(shares, waited, is_late=_is_late(config, started))
                 run.record(report)
+                run.check_vital_signs(report)
                 waited_s += waited
                 if line is not None:
                     line.step(note=note(report, device))

@@ -12,8 +12,8 @@ from focusmem.model.policy import MemoryPolicy
 from focusmem.training.config import LoopConfig
 from focusmem.training.pathway import Look, embed
 from focusmem.training.prepared import Prepared
-from focusmem.training.readout_activity import activity_of_share
 from focusmem.training.stage import Losses, Stage
+from focusmem.training.vital_signs import sums_of_share
 
 
 class Objective(nn.Module):
@@ -47,12 +47,13 @@ class Objective(nn.Module):
             inputs = stage.norm_inputs(policy, share, rows, max_tokens=config.max_group_tokens)
         return moments_of(stage.fresh_norms(policy), inputs)
 
-    def readout_sums(self, share: Prepared) -> Tensor:
-        """The readout's activity in a share, as sums; see `training/readout_activity.py`."""
+    def vital_sums(self, share: Prepared) -> Tensor:
+        """The vital signs of a share, as sums; see `training/vital_signs.py`."""
         policy, stage, config, look = self._held
-        rows, is_gated = embed(policy, share, look), "gate" in stage.trained_parts
+        rows, parts = embed(policy, share, look), {"is_dynamic": stage.is_dynamic, "is_gated": stage.is_gated}
         with self._precision():
-            return activity_of_share(policy, share, rows, is_gated=is_gated, max_tokens=config.max_group_tokens)
+            sums = sums_of_share(policy, share, rows, **parts, max_tokens=config.max_group_tokens)
+        return sums.tensor(policy.backbone.device)
 
     def _precision(self) -> torch.autocast:
         policy, _, config, _ = self._held

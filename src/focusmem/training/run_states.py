@@ -15,7 +15,7 @@ import torch
 from focusmem.errors import CheckpointError, StorageError
 from focusmem.files import whole_folder, write_whole
 
-_SCHEMA_VERSION = 2
+_SCHEMA_VERSION = 3
 _TENSORS, _CARD, _PREFIX = "state.pt", "state.json", "step-"
 
 

@@ -8,8 +8,8 @@ from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import LayerNorm
 
+from focusmem.model.calibration import Norm
 from focusmem.model.policy import MemoryPolicy
 from focusmem.training.pathway import EmbeddedShare
 from focusmem.training.prepared import Needs, Prepared
@@ -53,7 +53,17 @@ class Stage(Protocol):
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether blocks are read for the current state. If so, the readout's activity is reported."""
+        """Whether blocks are read for the current state."""
+        ...
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether the gate decides about blocks."""
+        ...
+
+    @property
+    def has_vital_signs(self) -> bool:
+        """Whether vital signs of readout and gate are measured on held-out decisions (`training/vital_signs.py`)."""
         ...
 
     @property
@@ -73,8 +83,9 @@ class Stage(Protocol):
         """The stage's config as plain values. It is stored with the run and compared when the run is resumed."""
         ...
 
-    def fresh_norms(self, policy: MemoryPolicy) -> list[LayerNorm]:
-        """Norms of parts that are still untrained. The first batch that has items calibrates them."""
+    def fresh_norms(self, policy: MemoryPolicy) -> list[Norm]:
+        """Norms of parts that are still untrained. The first batch that has items calibrates them; norms whose inputs
+        pass through other fresh norms come after these have been calibrated."""
         ...
 
     def norm_inputs(

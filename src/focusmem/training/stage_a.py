@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 from pydantic import NonNegativeFloat
-from torch.nn import LayerNorm
 
 from focusmem.errors import CheckpointError
+from focusmem.model.calibration import Norm
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.injection import Place
 from focusmem.model.policy import MemoryPolicy
@@ -35,12 +35,11 @@ from focusmem.training.prepared import Needs, Prepared
 from focusmem.training.stage import CONTENT_LOSSES, Losses, Reduction
 
 LEARNING_RATE = 1e-5
-NOT_YET_TRAINED = (
-    "state_source", "state_layer",
-    "gate.sees_evidence", "gate.evidence_source", "gate.shares_projection", "gate.hidden_width",
-)  # fmt: skip
-"""Settings that may differ between memories. Stage A uses neither state nor gate, so memories with different settings
-for these can begin with the same stage A."""
+READOUT_SETTINGS = ("readout.hidden_width",)
+GATE_SETTINGS = ("gate.sees_evidence", "gate.evidence_source", "gate.shares_projection", "gate.hidden_width")
+NOT_YET_TRAINED = ("state_source", "state_layer", *READOUT_SETTINGS, *GATE_SETTINGS)
+"""Settings that may differ between memories. Stage A trains neither state, readout nor gate, so memories with different
+settings for these can begin with the same stage A."""
 _NUM_TOKENS = "compressor.num_tokens"
 """A memory with fewer tokens may begin with the first queries of one with more."""
 
@@ -67,6 +66,8 @@ class StageA:
     name = "stage_a"
     trained_parts = ("encoder", "compressor")
     is_dynamic = False
+    is_gated = False
+    has_vital_signs = False
 
     @property
     def weights(self) -> Mapping[str, float]:
@@ -89,7 +90,7 @@ class StageA:
     def settings(self) -> dict[str, Any]:
         return to_plain(self.config) | {"start_sha256": self.start_sha256}
 
-    def fresh_norms(self, policy: MemoryPolicy) -> list[LayerNorm]:
+    def fresh_norms(self, policy: MemoryPolicy) -> list[Norm]:
         return []
 
     def norm_inputs(

@@ -13,10 +13,9 @@ from typing import Any
 import torch
 from pydantic import NonNegativeInt
 from torch import Tensor
-from torch.nn import LayerNorm
 
 from focusmem.errors import CheckpointError
-from focusmem.model.calibration import are_calibrated
+from focusmem.model.calibration import Norm, are_calibrated
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.policy import MemoryPolicy
 from focusmem.settings import checked_dataclass, to_plain
@@ -54,6 +53,8 @@ class GateStage:
     name = GATE_STAGE
     trained_parts = ("gate",)
     summed = frozenset[str]()
+    is_gated = True
+    has_vital_signs = True
 
     @property
     def is_dynamic(self) -> bool:
@@ -74,7 +75,7 @@ class GateStage:
     def settings(self) -> dict[str, Any]:
         return to_plain(self.config) | {"start_sha256": self.start_sha256}
 
-    def fresh_norms(self, policy: MemoryPolicy) -> list[LayerNorm]:
+    def fresh_norms(self, policy: MemoryPolicy) -> list[Norm]:
         """No norms, because stage B has calibrated them."""
         return []
 

@@ -48,6 +48,8 @@ class TrajectoryBatches:
 
     source: TrajectorySource
     config: BatchingConfig = field(default_factory=BatchingConfig)
+    held_out: TrainingBatch | None = None
+    """Decisions of other trajectories, on which vital signs are measured."""
 
     @cached_property
     def digest(self) -> str:

@@ -12,7 +12,7 @@ from focusmem.errors import ConfigError
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import ACTING_NOTE, ActingParts, Checkpoint
 from focusmem.model.compressor import Budget
-from focusmem.model.config import MemoryConfig
+from focusmem.model.config import PAPER_MEMORY, MemoryConfig
 from focusmem.model.policy import MemoryPolicy
 from focusmem.seeds import derive_seed
 from focusmem.settings import checked_dataclass
@@ -128,7 +128,7 @@ def variants(content: StageAConfig, full: StageBConfig, memory: MemoryConfig) ->
     return {one.name: one for one in made}
 
 
-PAPER_VARIANTS: Final[Mapping[str, Variant]] = variants(StageAConfig(), StageBConfig(), MemoryConfig())
+PAPER_VARIANTS: Final[Mapping[str, Variant]] = variants(StageAConfig(), StageBConfig(), PAPER_MEMORY)
 """The paper's variants with the paper's settings."""
 
 

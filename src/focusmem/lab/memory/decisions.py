@@ -22,6 +22,7 @@ from focusmem.lab.policy.corpus import Corpus
 from focusmem.lab.policy.drawing import all_pixels_of, made_side_by_side, placeholder
 from focusmem.lab.world.answers import QUESTIONS, answer_to
 from focusmem.lab.world.experts import as_trajectory
+from focusmem.lab.world.misleading import mislead
 from focusmem.lab.world.rollout import Rollout, RolloutStep, drawn_kind, sensible_rollout
 from focusmem.lab.world.tasks import NUM_SITES, Split, Use, make_task
 from focusmem.lab.world.world import World
@@ -68,6 +69,8 @@ class LabDecisionsConfig:
     """Episodes are drawn from this number of sites, counted from the first of the split. None uses all sites."""
     negative_share: Share = 0.5
     """Share of decisions that get a misleading trajectory of another site."""
+    near_share: Share = 0.0
+    """Share of these whose trajectory is a near miss: of another branch, which looks alike and has other values."""
     has_working: bool = True
     """Whether memory holds the expired history."""
     seed: int = 0
@@ -185,12 +188,14 @@ class LabDecisions:
     def _evidence(self, rollout: Rollout, at: int) -> list[tuple[EvidenceItem, Rollout, bool]]:
         """Items, the episode that each is from, and whether it was added to mislead."""
         found = [(place, score) for place, score in self.recall(rollout, at)][:NUM_EPISODIC]
-        negative = self._negative(rollout, at, {place for place, _ in found})
-        if negative is not None:  # after the last hit, so that no hit is lost: Algorithm 2 takes the union
-            found = [*found, (negative, 0.0)]
+        sources = [self.bank.rollout(place) for place, _ in found]
         trajectories = [(self.bank.trajectory(place), score) for place, score in found]
-        for place, _ in found:
-            self.note_views(self.bank.rollout(place).steps)
+        misled = self._negative(rollout, at, {place for place, _ in found})
+        if misled is not None:  # after the last hit, so that no hit is lost: Algorithm 2 takes the union
+            sources.append(misled)
+            trajectories.append((as_trajectory(misled, placeholder).trajectory, 0.0))
+        for source in sources:
+            self.note_views(source.steps)
         episodic = episodic_items(trajectories)
         working: Sequence[EvidenceItem] = ()
         if self.config.has_working:
@@ -199,33 +204,37 @@ class LabDecisions:
             self.note_views(rollout.steps[:at])
         last = len(episodic) - 1
         flagged = [
-            (item, self.bank.rollout(place), negative is not None and item.rank == last)
-            for item, (place, _) in zip(episodic, found, strict=True)
+            (item, source, misled is not None and item.rank == last)
+            for item, source in zip(episodic, sources, strict=True)
         ]
         return [*flagged, *((item, rollout, False) for item in working)]
 
-    def _negative(self, rollout: Rollout, at: int, found: Collection[int]) -> int | None:
-        """A misleading trajectory that is not among the hits: of another site of the same family, which looks alike.
-        All decisions of an episode share it."""
+    def _negative(self, rollout: Rollout, at: int, found: Collection[int]) -> Rollout | None:
+        """A misleading trajectory that is not among the hits: of another site of the same family, or a near miss. All
+        decisions of an episode share it.
+        """
         task = rollout.task
         draw = random.Random(derive_seed(self.config.seed, "misled", task.name, at)).random()
         if draw >= self.config.negative_share:
             return None
         rng = random.Random(derive_seed(self.config.seed, "negative", task.name))
+        if self.config.near_share and rng.random() < self.config.near_share:
+            return mislead(self.world, task, "near", rng.randrange(_TRIES)).rollout
         for _ in range(_TRIES):
             place = self.bank.any_place(rng)
-            site_id = self.bank.rollout(place).task.site_id
+            other = self.bank.rollout(place)
+            site_id = other.task.site_id
             if place in found:
                 continue
-            if site_id != task.site_id and self.world.site(site_id).family == self.world.site(task.site_id).family:
-                return place
+            if site_id != task.site_id and self.world.family(site_id) == self.world.family(task.site_id):
+                return other
         return None
 
     def training_item(self, item: EvidenceItem, source: Rollout) -> TrainingItem:
         """Converts an item of an episode to the form for training, with its lesson if there are lessons."""
         prompt = self.corpus.texts.serialise(item, {step.screenshot.sha256: _stand_in(step) for step in item.steps})
         name = item.trajectory_id or item.item_id
-        family = self.world.site(source.task.site_id).family
+        family = self.world.family(source.task.site_id)
         made = TrainingItem(item_id=name, role=item.role, prompt=prompt, group=family)
         start = item.rank * CHUNK_EVENTS if item.role == "working" else 0
         self._sources[made.digest] = source, start, start + len(item.steps)

@@ -9,6 +9,7 @@ shows it to remember, or with notes in words, which are shorter and sooner learn
 
 import random
 from collections.abc import Sequence
+from dataclasses import field
 from itertools import islice
 from typing import Annotated, Literal
 
@@ -18,15 +19,17 @@ from focusmem.agent.prompt import NUM_RECENT
 from focusmem.errors import ConfigError
 from focusmem.evidence import CHUNK_EVENTS, episodic_items, working_items
 from focusmem.lab.memory.decisions import LabDecisions
+from focusmem.lab.memory.entry_drills import EntryDrills
 from focusmem.lab.policy.drawing import placeholder
+from focusmem.lab.world.address import Address
 from focusmem.lab.world.answers import facts_seen, notes
 from focusmem.lab.world.experts import as_trajectory
-from focusmem.lab.world.pages import FACT_NAMES, Address
+from focusmem.lab.world.pages import FACT_NAMES
 from focusmem.lab.world.rollout import RolloutStep, sensible_rollout
 from focusmem.lab.world.tasks import COMPARISONS, KINDS, NUM_SITES, LabTask, make_task
 from focusmem.lab.world.ways import followed_ways, shown_ways
 from focusmem.lab.world.world import World
-from focusmem.schemas import EvidenceItem, Prompt, Step, Turn, action_to_json, make_action
+from focusmem.schemas import EvidenceItem, Instruction, Prompt, Step, Turn, action_to_json, make_action
 from focusmem.seeds import derive_seed
 from focusmem.settings import Share, checked_dataclass
 from focusmem.training.batch import Decision, ItemUse, TrainingBatch, TrainingItem
@@ -63,11 +66,14 @@ class Drills:
     drawn more often."""
     raw_share: Share = 0.5
     """Share of drills in ways that show the whole trajectory."""
+    entries: EntryDrills = field(default_factory=EntryDrills)
+    """Drills at offices. The others are for markets and encyclopedias."""
 
     def batch(self, source: LabDecisions, seed: int, number: int) -> TrainingBatch:
         """Drills on the source's sites; each batch number gives others."""
         drawn = number_drills(source, seed, number, self.num_numbers, self.how)
-        return TrainingBatch.merged([drawn, way_drills(source, seed, number, self.num_ways, self.raw_share)])
+        ways = way_drills(source, seed, number, self.num_ways, self.raw_share)
+        return TrainingBatch.merged([drawn, ways, self.entries.batch(source, seed, number)])
 
 
 def number_drills(source: LabDecisions, seed: int, number: int, num: int, how: Sequence[How] = HOW) -> TrainingBatch:
@@ -87,7 +93,7 @@ def _drill(source: LabDecisions, site_id: str, how: How, rng: random.Random) -> 
                 return drill
             task = _comparison(source, site_id, rng)
     world, values = source.world, _values(source.world, task)
-    asked = Turn("user", (f"Task: {task.task.instruction}",))
+    asked = Turn("user", ("Task: ", Instruction(task.task.instruction)))
     view = value_view(world, task) if how == "seen" else None
     items: list[Prompt]
     prompt: Prompt = (asked, _read(values[1:]))
@@ -107,7 +113,7 @@ def _drill(source: LabDecisions, site_id: str, how: How, rng: random.Random) -> 
 
 
 def _comparison(source: LabDecisions, site_id: str, rng: random.Random) -> LabTask:
-    kinds = [kind for kind in KINDS[source.world.site(site_id).family] if kind in COMPARISONS]
+    kinds = [kind for kind in KINDS[source.world.family(site_id)] if kind in COMPARISONS]
     return make_task(source.world, site_id, rng.choice(kinds), source.config.use, rng.randrange(10**6))
 
 
@@ -145,7 +151,7 @@ def from_history(source: LabDecisions, task: LabTask, *, is_whole: bool) -> Trai
         decisions.append(_asked_for(task, source.corpus.prompt_at(task, steps, last), chosen))
         source.note_views(steps[max(0, last - NUM_RECENT) :])
     if telling:  # costs almost nothing if the whole history is asked for too, because both share the item
-        short: Prompt = (Turn("user", (f"Task: {task.task.instruction}",)), _read(_values(world, task)[1:]))
+        short: Prompt = (Turn("user", ("Task: ", Instruction(task.task.instruction))), _read(_values(world, task)[1:]))
         decisions.append(_asked_for(task, short, [chosen.index(at) for at in telling]))
     for at in chosen:
         source.note_views(parts[at])
@@ -176,7 +182,7 @@ def _way_drill(source: LabDecisions, place: int, raw_share: float, rng: random.R
     and the trajectory to remember, or notes about it. None if the drawn task has no such decision."""
     world, shown = source.world, source.bank.rollout(place)
     site_id = shown.task.site_id
-    kind = rng.choice([kind for kind in KINDS[world.site(site_id).family] if kind not in COMPARISONS])
+    kind = rng.choice([kind for kind in KINDS[world.family(site_id)] if kind not in COMPARISONS])
     rollout = sensible_rollout(world, make_task(world, site_id, kind, source.config.use, rng.randrange(10**6)))
     if rollout is None:
         return None
@@ -192,7 +198,7 @@ def _way_drill(source: LabDecisions, place: int, raw_share: float, rng: random.R
         source.note_views(shown.steps)
     else:
         told = (Turn("user", (notes(world, shown.steps),)),)
-        group = f"notes about a {world.site(site_id).family}"
+        group = f"notes about a {world.family(site_id)}"
         item = TrainingItem(item_id=f"notes-{place}", role="episodic", prompt=told, group=group)
     source.note_views([step])
     prompt = source.corpus.prompt_at(rollout.task, [step], 0)

@@ -89,11 +89,12 @@ def teach_gate(
     start: Path,
     bank: SplitBank,
     seed: int = 2,
+    near_share: float = 0.0,
     notes: Mapping[str, Any] | None = None,
 ) -> Path | None:
     """Trains the gate of a memory from stage B to accept trajectories of a decision's own site. Returns the finished
     memory, with `notes` on its card. The episode's history counts as right; otherwise the gate would learn to reject
-    it.
+    it. Misleading are the items of other decisions and, for a share of decisions, a near miss.
     """
     if not variant.is_gated:
         raise ConfigError(f"A memory '{variant.name}' has no gate that could be taught.")
@@ -102,7 +103,8 @@ def teach_gate(
         split=bank.split,
         num_trajectories=_episodes_for(loop),
         num_sites=bank.num_sites,
-        negative_share=0.0,
+        negative_share=near_share,
+        near_share=1.0,
         seed=seed,
     )
     source = LabDecisions(bank.world, policy.chat, bank, OwnSite(bank, most=1), config)

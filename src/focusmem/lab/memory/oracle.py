@@ -63,7 +63,7 @@ def demonstration(world: World, task: LabTask) -> Rollout:
     """The trajectory that shows most of what the task needs, among some bank trajectories on the task's site."""
     expert = roll_out(world, task, Solver.expert(world, task))
     needed = set(experience(world, expert.steps))
-    kinds = KINDS[world.site(task.site_id).family]
+    kinds = KINDS[world.family(task.site_id)]
     candidates = (
         make_task(world, task.site_id, kinds[number % len(kinds)], "bank", number) for number in range(_NUM_CANDIDATES)
     )

@@ -4,6 +4,7 @@ A memory that sees the same few hundred sites for hours learns them by heart ins
 """
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -13,6 +14,8 @@ from focusmem.errors import ConfigError
 from focusmem.files import sha256_hex
 from focusmem.lab.memory.decisions import LabDecisions
 from focusmem.lab.memory.drills import IN_WORDS, LEARNT_SOON, Drills
+from focusmem.lab.memory.entry_drills import EntryDrills, EntryHow
+from focusmem.lab.world.office_answers import NOTICE
 from focusmem.lab.world.rollout import Rollout
 from focusmem.lab.world.tasks import COMPARISONS
 from focusmem.lab.world.ways import followed_ways, shown_ways
@@ -46,6 +49,24 @@ COURSE = (
 was told in words takes 80 tokens, for one that was seen in an episode 2,200, and an untrained memory learns as much
 from either. Learning depends on the number of samples, so batches have as many drills as cost a GPU little more than
 the fixed cost of a step."""
+
+
+def _entries(num: int, how: Sequence[EntryHow], sizes: Sequence[int] = (16,), num_asked: int = 5) -> Drills:
+    return Drills(entries=EntryDrills(num=num, num_asked=num_asked, how=tuple(how), sizes=tuple(sizes)))
+
+
+ENTRY_COURSE = (
+    Phase(num_batches=300, drills=_entries(48, ("told",), (1, 2, 4))),
+    Phase(num_batches=900, drills=_entries(48, ("told",), (2, 4, 8, 12, 16))),
+    Phase(num_batches=600, drills=_entries(48, ("told", "seen", "seen", "seen"), (1, 2, 4, 8))),
+    Phase(num_batches=900, drills=_entries(48, ("told", "seen", "seen", "seen", "in a chunk"), (8, 12, 16))),
+    Phase(num_batches=600, drills=_entries(20, ("told", "seen", "in a chunk", "in a trajectory", "in a trajectory"))),
+)
+"""The course of `lab-entries`: entries told in words, few before many; then in views of a few rows and of whole lists;
+then in chunks and trajectories. In a trial with twelve entries, a readout began to choose after some 400 batches of
+words, and on views only after words."""
+ENTRY_DRILLS = _entries(12, ("seen", "in a chunk", "in a trajectory", "as it is", "as it is"))
+"""What comes with whole episodes after this course."""
 
 
 @checked_dataclass(frozen=True, kw_only=True)
@@ -154,11 +175,12 @@ def useful_decisions(source: LabDecisions, episode: int) -> list[bool]:
 
 def useful_ways(source: LabDecisions, episode: int) -> list[set[str]]:
     """For each decision, what a memory can help with. This is a convention that the action follows and that an item in
-    front shows, or the answer of a comparison, because its first value has left the prompt by then.
+    front shows, the answer of a comparison, because its first value has left the prompt by then, or a value from a
+    notice, which has left it too.
     """
     rollout, world = source.rollout(episode), source.world
     steps = rollout.steps
-    known = set[str]().union(*(shown_ways(world, own.steps) for own in _own_shelf(source, episode)))
+    known = {NOTICE}.union(*(shown_ways(world, own.steps) for own in _own_shelf(source, episode)))
     ways = [followed_ways(world, steps, at) & known for at in range(len(steps))]
     if rollout.task.kind in COMPARISONS:
         for own, step in zip(ways, steps, strict=True):

@@ -10,7 +10,7 @@ from focusmem.lab.memory.embedder import READS_LESS
 from focusmem.lab.memory.gate import teach_gate
 from focusmem.lab.memory.pictures import lab_look
 from focusmem.lab.memory.split_bank import SplitBank
-from focusmem.lab.memory.stream import LabStream, StreamConfig
+from focusmem.lab.memory.stream import LabStream, Phase, StreamConfig
 from focusmem.lab.memory.variants import check_start
 from focusmem.lab.policy.texts import PROMPTS
 from focusmem.lab.world.world import World
@@ -39,6 +39,8 @@ class LabTraining(MemoryTraining):
     """The settings of the last stage, which trains the gate alone, if the variant has a gate. None leaves this stage
     out."""
     stream: StreamConfig = field(default_factory=StreamConfig)
+    later_course: tuple[Phase, ...] = ()
+    """The phases that come first in stage B, where the readout learns."""
     decisions: LabDecisionsConfig = field(default_factory=LabDecisionsConfig)
     policy: Path | None = None
     """The policy's folder. None uses the shipped policy."""
@@ -80,16 +82,19 @@ def train_memory(
     questions = Questions(LAB_QUESTIONS) if training.learns_content else None
     data_a = LabStream(source(replace(decisions, negative_share=0.0), questions), stream)
     misled = decisions.negative_share if variant.trains_gate else 0.0
-    # Another seed, so that the second stage sees new episodes; what a course teaches was learnt in the first.
+    # Another seed, so that the second stage sees new episodes.
     later = replace(decisions, negative_share=misled, seed=derive_seed(decisions.seed, "stage B"))
-    data_b = LabStream(source(later, None), replace(stream, course=()))
+    data_b = LabStream(source(later, None), replace(stream, course=training.later_course))
     notes = card_notes(training, policy)
     memory = train_stages(
         training, policy, data_a, data_b, folder, deadline=deadline, look=lab_look(policy), notes=notes
     )
     if memory is not None and training.gate is not None and variant.is_gated:
         loop, seed = deadline.limit(training.gate), derive_seed(decisions.seed, "gate")
-        memory = teach_gate(policy, variant, folder / "gate", loop, start=memory, bank=bank, seed=seed, notes=notes)
+        near = decisions.near_share
+        memory = teach_gate(
+            policy, variant, folder / "gate", loop, start=memory, bank=bank, seed=seed, near_share=near, notes=notes
+        )
     if memory is not None:
         end_record(folder)
     return memory
@@ -118,7 +123,9 @@ def _named_departures(training: LabTraining) -> Iterator[str]:
     yield f"a step has at most {stream.num_episodes * stream.num_decisions} decisions, and drills (paper: 32 decisions)"
     if stream.course and training.has_stage_a:
         yield "a course of short drills comes before whole episodes"
-    if stream.drills.num_numbers or stream.drills.num_ways:
+    if training.later_course and variant.stage_b is not None:
+        yield "stage B begins with a course of short drills too"
+    if stream.drills.num_numbers or stream.drills.num_ways or stream.drills.entries.num:
         yield "every step has drills besides its episodes"
     if training.gate is not None and variant.is_gated:
         yield GATE_ALONE

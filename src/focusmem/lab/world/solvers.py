@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from focusmem.lab.world.pages import FACT_NAMES, ORDERS, Address
+from focusmem.lab.world.address import Address
+from focusmem.lab.world.office_visit import OfficeVisit
+from focusmem.lab.world.pages import FACT_NAMES, ORDERS
+from focusmem.lab.world.requests import Request
 from focusmem.lab.world.scene import SCROLL_PIXELS, Scene, Shape
 from focusmem.lab.world.site import MENU_LABELS, Entry, Site
 from focusmem.lab.world.tasks import MAX_STEPS, LabTask
@@ -74,6 +77,10 @@ class Knowledge(Beliefs):
         pass
 
 
+def _visit(world: World, task: LabTask, request: Request, rng: random.Random | None) -> OfficeVisit:
+    return OfficeVisit(world.office(task.site_id), request, rng, make_action("stop", answer=GIVE_UP))
+
+
 @dataclass
 class View:
     """The information that a solver gets: the path and the clickable names."""
@@ -101,15 +108,20 @@ class Solver:
     _path: str = ""
     _typed: str | None = None
     _found: dict[int, str] = field(default_factory=dict)
+    _visit: OfficeVisit | None = None
     sought: str | None = None
     """The element that the last action was searching, if it was not in view."""
 
     @classmethod
     def expert(cls, world: World, task: LabTask) -> "Solver":
+        if task.request is not None:
+            return cls(world, task, Knowledge({}), _visit=_visit(world, task, task.request, None))
         return cls(world, task, Knowledge.true(world.site(task.site_id)))
 
     @classmethod
     def explorer(cls, world: World, task: LabTask, rng: random.Random) -> "Solver":
+        if task.request is not None:
+            return cls(world, task, Beliefs({}), _visit=_visit(world, task, task.request, rng))
         return cls(world, task, Beliefs.common(world.site(task.site_id), rng))
 
     def next(self, view: View) -> AnyAction:
@@ -133,9 +145,11 @@ class Solver:
     # Decisions by page
 
     def _decide(self, view: View) -> AnyAction:
-        site = self.site
         if self._typed is not None:
             return make_action("press_key", key="Enter")
+        if self._visit is not None:
+            return self._visit.next_action(self._address, view.names)
+        site = self.site
         if set(site.dialog_buttons) <= set(view.names):
             return self._try("dialog")
         match self._address.parts:

@@ -125,7 +125,7 @@ async def _in_chromium(world: World, solvers: Sequence[Solver], progress: Progre
 async def solve_in(browser: Browser, server_url: str, solver: Solver) -> Solved:
     """One episode in a browser that opens the world at the server's address."""
     origin = server_url.removesuffix("/")
-    await browser.open(f"{origin}/{solver.task.site_id}/")
+    await browser.open(origin + solver.task.start_path)
     actions: list[AnyAction] = []
     errors: list[str] = []
     for _ in range(MAX_STEPS):
