@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from focusmem.errors import ConfigError
-from focusmem.recipes.run_settings import LAB, LAB_ENTRIES, SuiteSettings, recipe, recipe_for
+from focusmem.recipes.run_settings import LAB, LAB_ENTRIES, LAB_ENTRIES, SuiteSettings, recipe, recipe_for
 from focusmem.recipes.run_suite import SUITES, make_suite
 from focusmem.settings import resolved
 from focusmem.suites.benchmark import Source, shown_revision
@@ -21,6 +21,7 @@ def known_suites() -> list[dict[str, str]]:
     has_package = find_spec(PACKAGE) is not None
     own = {
         LAB: ("tasks on small sites made from a seed", "nothing"),
+        LAB_ENTRIES: ("tasks on the laboratory's offices, whose entries hold much", "nothing"),
         LAB_ENTRIES: ("tasks that need one entry of long lists, at offices made from a seed", "nothing"),
         MINIWOB: (
             f"{len(task_list().tasks)} small web tasks that reward themselves",
