@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from focusmem.errors import ConfigError
-from focusmem.recipes.run_settings import LAB, LAB_ENTRIES, LAB_ENTRIES, SuiteSettings, recipe, recipe_for
+from focusmem.recipes.run_settings import LAB, LAB_ENTRIES, SuiteSettings, recipe, recipe_for
 from focusmem.recipes.run_suite import SUITES, make_suite
 from focusmem.settings import resolved
 from focusmem.suites.benchmark import Source, shown_revision
