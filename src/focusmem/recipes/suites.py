@@ -21,7 +21,6 @@ def known_suites() -> list[dict[str, str]]:
     has_package = find_spec(PACKAGE) is not None
     own = {
         LAB: ("tasks on small sites made from a seed", "nothing"),
-        LAB_ENTRIES: ("tasks on the laboratory's offices, whose entries hold much", "nothing"),
         LAB_ENTRIES: ("tasks that need one entry of long lists, at offices made from a seed", "nothing"),
         MINIWOB: (
             f"{len(task_list().tasks)} small web tasks that reward themselves",
