@@ -167,10 +167,12 @@ def differences(
     return {name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)}
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint to put behind an error about an unknown word; empty if no known word is like it."""
+def nearest(word: str, known: Iterable[str], *, room: str = "") -> str:
+    """A hint to put behind an error about an unknown word; empty if no known word is like it. `room` stands before the
+    name of a setting.
+    """
     alike = difflib.get_close_matches(word, list(known), n=1)
-    return f" Did you mean {alike[0]!r}?" if alike else ""
+    return f" Did you mean '{'.'.join(filter(None, (room, alike[0])))}'?" if alike else ""
 
 
 def _problem(cls: Any, owner: str, invalid: ValidationError) -> str:
@@ -182,8 +184,8 @@ def _problem(cls: Any, owner: str, invalid: ValidationError) -> str:
     match error["type"]:
         case "unexpected_keyword_argument" | "extra_forbidden":
             *rooms, unknown = name.split(".")
-            known = [".".join(filter(None, (owner, *rooms, other))) for other in _names_in(cls, rooms)]
-            return f"There is no setting '{where}'.{nearest('.'.join(filter(None, (owner, *rooms, unknown))), known)}"
+            room = ".".join(filter(None, (owner, *rooms)))
+            return f"There is no setting '{where}'.{nearest(unknown, _names_in(cls, rooms), room=room)}"
         case "missing":
             return f"The setting '{where}' is missing."
         case kind if kind in _BOUNDS:
