@@ -2,9 +2,9 @@ import pytest
 
 from evaluation.minds import make_task
 from factories import make_screenshot, make_step
-from focusmem.agent.live_episode import LiveEpisode, storable_text
+from focusmem.agent.live_episode import LiveEpisode
 from focusmem.schemas import Closing, Observation, Step, StepNotes, make_action
-from focusmem.schemas.record import MAX_TEXT_LENGTH
+from focusmem.schemas.record import MAX_TEXT_LENGTH, storable_text
 
 SEEN = Observation(make_screenshot(9), "https://shop.example/", "Shop", ())
 

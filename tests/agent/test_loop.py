@@ -6,12 +6,13 @@ import pytest
 from evaluation.browsers import FakeBrowser
 from evaluation.minds import make_task, say
 from factories import make_screenshot
-from focusmem.agent.live_episode import LiveEpisode, storable_text
+from focusmem.agent.live_episode import LiveEpisode
 from focusmem.agent.loop import run_episode
 from focusmem.agent.mind import Reply
 from focusmem.browser.base import Performed
 from focusmem.errors import BlockedError, WorldError
 from focusmem.schemas import Closing, StepNotes
+from focusmem.schemas.record import storable_text
 
 
 def run(replies, browser=None, **changes):
@@ -149,11 +150,11 @@ def test_a_bug_is_not_taken_for_the_worlds_fault():
 
 def test_whatever_the_world_says_can_be_kept():
     class Odd(FakeBrowser):
-        async def perform(self, action):
+        async def perform(self, action, point=None):
             return Performed(error="not\0found \ud800")
 
     class Broken(FakeBrowser):
-        async def perform(self, action):
+        async def perform(self, action, point=None):
             raise WorldError("gone\0")
 
     assert run([say("wait")], Odd(), max_steps=1).steps[0].error == storable_text("not\0found \ud800")

@@ -132,4 +132,4 @@ def test_the_command_prints_a_table_or_json(tmp_path):
     assert told.exit_code == 0
     assert "Difference in success: +50.0% (" in told.stdout
     assert "Difference in steps: +0.00." in told.stdout
-    assert "Errors and blocks: 0 and 1." in told.stdout
+    assert "Errors: 0 and 1. Blocks: 0 and 0." in told.stdout

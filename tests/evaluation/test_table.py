@@ -61,7 +61,7 @@ def test_the_command_prints_draws_and_pastes(tmp_path, runs):
 
     lines = CliRunner().invoke(app, ["table", *names, "--markdown"]).stdout.splitlines()
     assert lines[2].startswith("| none | 25.0% (")
-    assert "| 1 | - | - |" in lines[2]
+    assert "| 2 | 1 | 0 | 0 | - | - |" in lines[2]
     assert lines[3].startswith(r"| re\|play | 50.0% (")
     assert "| +25.0% (" in lines[3]
     assert len({line.replace(r"\|", "").count("|") for line in lines}) == 1

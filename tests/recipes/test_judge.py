@@ -10,7 +10,7 @@ from focusmem.cli.main import app
 from focusmem.errors import ConfigError
 from focusmem.evaluation.metrics import summarise
 from focusmem.evaluation.suite_run import RunAbout, SuiteRun
-from focusmem.recipes.judge import judge_run
+from focusmem.recipes.judge import JudgeRequest, judge_run
 from focusmem.recipes.run_settings import web
 from focusmem.settings import resolved, to_plain
 from focusmem.suites.task_file import TaskSuite
@@ -49,7 +49,7 @@ def run(tmp_path):
 
 
 def test_answers_that_are_known_later_judge_a_stored_run(run, tmp_path):
-    assert judge_run(run.store.path)["num_changed"] == 0
+    assert judge_run(run.store.path, JudgeRequest())["num_changed"] == 0
     known = write_tasks(tmp_path / "tasks.jsonl", {"mug": "12 Euros.", "hat": "9 euros"})
     result = CliRunner().invoke(app, ["judge", str(run.store.path), "--tasks", str(known), "--json"])
     assert result.exit_code == 0, result.output
@@ -62,4 +62,4 @@ def test_answers_that_are_known_later_judge_a_stored_run(run, tmp_path):
 def test_a_suite_without_one_of_the_tasks_is_refused(run, tmp_path):
     fewer = write_tasks(tmp_path / "tasks.jsonl", {"mug": "12 euros"})
     with pytest.raises(ConfigError, match="no longer has the task tasks/hat"):
-        judge_run(run.store.path, fewer)
+        judge_run(run.store.path, JudgeRequest(tasks=fewer))

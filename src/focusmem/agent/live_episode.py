@@ -1,13 +1,10 @@
 """A running episode: everything that was seen, said and done so far. It stays readable however the episode ends."""
 
-import re
 from dataclasses import dataclass, field
 
 from focusmem.agent.decision import Decision
 from focusmem.schemas import Closing, Observation, Screenshot, Step, StepNotes, Task
-from focusmem.schemas.record import MAX_TEXT_LENGTH
-
-_NOT_STORABLE = re.compile("[\0\ud800-\udfff]")
+from focusmem.schemas.record import storable_text
 
 
 @dataclass
@@ -62,13 +59,6 @@ class LiveEpisode:
     def close(self, screenshot: Screenshot, url: str) -> None:
         self.screenshots[screenshot.digest] = screenshot
         self.closing = Closing(screenshot=screenshot.ref(), url=storable_text(url))
-
-
-def storable_text(text: str) -> str:
-    """Text of a policy or a page in a form that a record can hold. Such text may contain any character, and none of
-    them may end a run.
-    """
-    return _NOT_STORABLE.sub("\ufffd", text)[:MAX_TEXT_LENGTH]
 
 
 def _looks_the_same(first: Step, second: Step) -> bool:

@@ -5,13 +5,16 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from focusmem.agent.decision import Decision
-from focusmem.agent.live_episode import LiveEpisode, storable_text
+from focusmem.agent.formats.base import Choice
+from focusmem.agent.live_episode import LiveEpisode
 from focusmem.agent.mind import Reply
 from focusmem.agent.timing import timed
 from focusmem.browser.base import Browser, Performed
-from focusmem.errors import BlockedError, PolicyError, WorldError
-from focusmem.schemas import Observation, Step, StepNotes, parse_action
+from focusmem.errors import BlockedError, PolicyError, UnreadableActionError, WorldError
+from focusmem.schemas import Observation, Step, StepNotes
 from focusmem.schemas.action import AnyAction
+from focusmem.schemas.record import storable_text
+from focusmem.thinking import Thinking, set_thinking_aside
 
 Ask = Callable[[Decision], Awaitable[Reply]]
 
@@ -50,19 +53,32 @@ async def _step(episode: LiveEpisode, browser: Browser, ask: Ask) -> None:
     # The time beyond the parts that the mind reports is waiting, mostly for decisions of other episodes.
     seconds["wait"] = max(0.0, seconds["wait"] - sum(reply.notes.seconds.values()))
     action: AnyAction | None = None
-    performed = Performed()
+    performed, thinking = Performed(), set_thinking_aside(reply.text)
     try:
         with timed(seconds, "act"):
-            action = parse_action(reply.text)
-            performed = await browser.perform(action)
+            choice = _read(reply, thinking, seen)
+            action = choice.action
+            performed = await browser.perform(action, choice.point)
     except PolicyError as error:  # an unreadable reply is a step as well
         performed = Performed(error=str(error))
     except WorldError as error:
         performed = Performed(error=str(error))
         raise
     finally:  # the step is recorded even when the world broke or time ran out
-        notes = _timed_notes(reply, seconds, time.perf_counter() - started)
+        notes = _with_thoughts(_timed_notes(reply, seconds, time.perf_counter() - started), thinking)
         _keep(episode, seen, reply.text, action, performed, notes)
+
+
+def _read(reply: Reply, thinking: Thinking, seen: Observation) -> Choice:
+    if thinking.thoughts and not thinking.answer.strip():
+        raise UnreadableActionError("The reply ended with its thoughts, before any action; think less.")
+    return reply.reader(thinking.answer, seen)
+
+
+def _with_thoughts(notes: StepNotes, thinking: Thinking) -> StepNotes:
+    """Adds thoughts in the reply to those that a server sent apart."""
+    thoughts = "\n\n".join(filter(None, (notes.thoughts, thinking.thoughts)))
+    return notes.model_copy(update={"thoughts": storable_text(thoughts) or None})
 
 
 def _timed_notes(reply: Reply, seconds: Mapping[str, float], wall_s: float) -> StepNotes:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from focusmem.agent.decision import Decision
+from focusmem.agent.formats.base import Reader, read_json
 from focusmem.errors import WorldError
 from focusmem.schemas import StepNotes
 
@@ -17,6 +18,8 @@ class Reply:
     """What memory offered and what the reply cost, as far as the mind knows."""
     error: WorldError | None = None
     """Why there is no reply to this decision; it ends only the episode that asked."""
+    reader: Reader = read_json
+    """How the text is read as an action, after thoughts were set aside."""
 
 
 class Mind(Protocol):

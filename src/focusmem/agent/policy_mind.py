@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
 from focusmem.agent.decision import Decision
+from focusmem.agent.formats.base import ActionFormat, read_json
 from focusmem.agent.fronts.base import Front, Fronted
 from focusmem.agent.mind import Reply
 from focusmem.agent.policy import Completion, Policy
@@ -39,12 +40,15 @@ class PolicyMind:
         prompt: PromptBuilder | None = None,
         history: Serialiser | None = None,
         seed: int = 0,
+        action_format: ActionFormat | None = None,
     ) -> None:
         """Without a retriever nothing is found, and memory is the episode's own history. With `history`, events that
-        have left the prompt are shown raw before it. `seed` is used only by a policy that samples.
+        have left the prompt are shown raw before it. `seed` is used only by a policy that samples. `action_format`
+        replaces our own prompt and its parser by those of another agent.
         """
         self.policy, self.front, self.retriever, self.seed = policy, front, retriever, seed
         self.prompt = prompt or PromptBuilder()
+        self.action_format = action_format
         self._history = history
         # Two runs of one task give their episodes the same ids, but a shared policy must distinguish them.
         self._name = uuid4().hex
@@ -78,6 +82,8 @@ class PolicyMind:
 
     def prompt_of(self, decision: Decision, events: Sequence[RecentEvent] | None = None) -> Prompt:
         """The agent's prompt for a decision. `events` replaces the latest events of the episode."""
+        if self.action_format is not None:
+            return self.action_format.prompt(decision)
         num_recent, num_steps = self.front.num_recent, len(decision.steps)
         if num_recent > NUM_RECENT:
             raise ConfigError(
@@ -108,8 +114,9 @@ class PolicyMind:
         with timed(prepared.seconds, "reply"):
             completions = self.policy.reply(prepared.fronted, seeds=seeds)
         together = StepNotes(seconds=prepared.seconds, num_together=len(decisions))
+        reader = read_json if self.action_format is None else self.action_format.read
         return [
-            Reply(completion.text, _notes(fronted, search, completion, together), completion.error)
+            Reply(completion.text, _notes(fronted, search, completion, together), completion.error, reader)
             for completion, fronted, search in zip(completions, prepared.fronted, prepared.searches, strict=True)
         ]
 
@@ -145,6 +152,10 @@ def _notes(fronted: Fronted, search: Search, completion: Completion, together: S
         num_prompt_tokens=None if num_input is None or num_memory is None else num_input - num_memory,
         num_memory_tokens=num_memory,
         num_encoded=fronted.num_encoded,
+        thoughts=completion.thoughts or None,
+        num_reply_tokens=completion.num_reply_tokens,
+        cost_usd=completion.cost_usd,
+        departures=completion.departures,
         seconds=together.seconds,
         num_together=together.num_together,
     )

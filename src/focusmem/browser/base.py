@@ -37,8 +37,10 @@ class Browser(Protocol):
     async def observe(self) -> Observation:
         """Return the screenshot, the address and the controls in view."""
 
-    async def perform(self, action: AnyAction) -> Performed:
-        """Perform an action, and wait until the page has reacted."""
+    async def perform(self, action: AnyAction, point: tuple[int, int] | None = None) -> Performed:
+        """Perform an action, and wait until the page has reacted. With a point, a pixel of the view, the action takes
+        place there, and its description is not looked up.
+        """
 
     async def close(self) -> None:
         """Release all resources. Allowed at any time and more than once."""

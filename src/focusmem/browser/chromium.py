@@ -96,11 +96,11 @@ class ChromiumBrowser:
             screenshot = await tab.screenshot()
         return Observation(screenshot, tab.url, look.title, look.controls)
 
-    async def perform(self, action: AnyAction) -> Performed:
+    async def perform(self, action: AnyAction, point: tuple[int, int] | None = None) -> Performed:
         tab = self._open_tab()
         async with self._limited(f"The action {action.name}"):
             tab.begin()
-            performed = await self._do(tab, action)
+            performed = await self._do(tab, action, point)
             if performed.error is None and not isinstance(action, Stop):
                 await tab.settle(self._limits.settle_s)
         if tab.is_shut_out and not isinstance(action, Stop):  # an answer counts even if the page fails meanwhile
@@ -119,14 +119,17 @@ class ChromiumBrowser:
 
     # Actions.
 
-    async def _do(self, tab: Tab, action: AnyAction) -> Performed:
+    async def _do(self, tab: Tab, action: AnyAction, point: tuple[int, int] | None) -> Performed:
+        if point is not None and not self._is_in_view(point):
+            return Performed(error=f"The point {point} is outside of the view.")
         match action:
             case Click():
-                return await self._click(tab, action.arguments.description)
+                return await self._click(tab, action.arguments.description, point)
             case Type():
-                return await self._type(tab, action.arguments.text, action.arguments.description)
+                return await self._type(tab, action.arguments.text, action.arguments.description, point)
             case Scroll():
-                await tab.scroll(self._limits.scroll if action.arguments.direction == "down" else -self._limits.scroll)
+                down = action.arguments.direction == "down"
+                await tab.scroll(self._limits.scroll if down else -self._limits.scroll, point)
             case PressKey():
                 return await self._press(tab, action.arguments.key)
             case Goto():
@@ -137,15 +140,15 @@ class ChromiumBrowser:
                 pass
         return Performed()
 
-    async def _click(self, tab: Tab, description: str) -> Performed:
-        place = await self._ground(tab, description)
+    async def _click(self, tab: Tab, description: str, point: tuple[int, int] | None) -> Performed:
+        place = await self._ground(tab, description) if point is None else point
         if isinstance(place, str):
             return Performed(error=place)
         await tab.click(*place)
         return Performed(place)
 
-    async def _type(self, tab: Tab, text: str, description: str | None) -> Performed:
-        place = await self._field(tab, description)
+    async def _type(self, tab: Tab, text: str, description: str | None, point: tuple[int, int] | None) -> Performed:
+        place = await self._field(tab, description) if point is None else point
         if isinstance(place, str):
             return Performed(error=place)
         if place is not None:
@@ -163,6 +166,9 @@ class ChromiumBrowser:
     async def _ground(self, tab: Tab, description: str, *, is_field: bool = False) -> tuple[int, int] | str:
         found = await self._grounder.find(description, tab, is_field=is_field)
         return found if isinstance(found, str) else found.pixel(self._limits.width, self._limits.height)
+
+    def _is_in_view(self, point: tuple[int, int]) -> bool:
+        return 0 <= point[0] < self._limits.width and 0 <= point[1] < self._limits.height
 
     async def _press(self, tab: Tab, text: str) -> Performed:
         key = read_key(text)

@@ -54,9 +54,10 @@ _HAS_OPTION: Final = """(element, text) => {
     return [...element.options].some((option) => plain(option.label) === plain(text));
 }"""
 _WORLD: Final = "focusmem"
-# Scrolls the scrollable element in the middle of the view, such as a long list, or otherwise the page.
-_SCROLL: Final = """(pixels) => {
-    let element = document.elementFromPoint(innerWidth / 2, innerHeight / 2);
+# Scrolls the scrollable element at a point, such as a long list, or otherwise the page. Without a point, the middle of
+# the view counts.
+_SCROLL: Final = """(pixels, point) => {
+    let element = document.elementFromPoint(...(point || [innerWidth / 2, innerHeight / 2]));
     for (; element && element !== document.documentElement; element = element.parentElement) {
         const before = element.scrollTop;
         if (/auto|scroll/.test(getComputedStyle(element).overflowY) && element !== document.body) {
@@ -160,8 +161,8 @@ class Tab:
                 raise
             return f"The field does not take this text ({_first_line(error)})."
 
-    async def scroll(self, pixels: int) -> None:
-        await self._evaluate(_SCROLL, pixels)
+    async def scroll(self, pixels: int, point: tuple[int, int] | None = None) -> None:
+        await self._evaluate(_SCROLL, pixels, point)
 
     async def press(self, key: str) -> None:
         await self._page.keyboard.press(key)

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from focusmem.schemas.screening import Screening
 
 
 def compare(
@@ -31,12 +34,14 @@ def compare(
     print_table(printable(title), ("kind", "tasks", "success", "difference", "better", "steps"), rows)
     success = _gain(found, "success_difference", "{:+.1%}")
     typer.echo(f"Difference in success: {success}. Difference in steps: {_gain(found, 'steps_difference', '{:+.2f}')}.")
+    errors, blocks = (f"{found['first'][name]} and {found['second'][name]}" for name in ("num_errors", "num_blocked"))
     typer.echo(
-        f"Both won {found['num_both_won']} tasks, neither won {found['num_both_lost']}. Errors and blocks: "
-        f"{_num_errors(found['first'])} and {_num_errors(found['second'])}. Tasks left out: "
+        f"Both won {found['num_both_won']} tasks, neither won {found['num_both_lost']}. Errors: {errors}. Blocks: "
+        f"{blocks}. Tasks left out: "
         f"{found['num_not_attempted_by_both']} because a run did not attempt them, {found['num_not_judged_in_both']} "
         "because a run did not judge them."
     )
+    _show_judges([found["first"], found["second"]])
 
 
 def _row(kind: str, part: Mapping[str, Any]) -> tuple[str, ...]:
@@ -52,13 +57,26 @@ def _row(kind: str, part: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _num_errors(one: Mapping[str, Any]) -> int:
-    return int(one["num_errors"] + one["num_blocked"])
+def _show_judges(runs: Sequence[Mapping[str, Any]]) -> None:
+    """Name every judge, with its model and with what departs from its profile."""
+    from focusmem.cli.output import printable
+    from focusmem.reports.words import judge_words
+
+    for words in dict.fromkeys(judge_words(judge) for one in runs for judge in one["judges"]):
+        typer.echo(printable(words))
 
 
 def table(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs; the first is the baseline.", metavar="RUN...")],
     by_kind: Annotated[bool, typer.Option("--by-kind", help="Print the success rate for each kind of task.")] = False,
+    is_overall: Annotated[
+        bool,
+        typer.Option("--overall", help="Runs of several suites: a row for each method, with the mean."),
+    ] = False,
+    subsets: Annotated[
+        list[Path] | None,
+        typer.Option("--subset", help="A frozen subset, or the run that was screened; repeatable."),
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Also draw the success rates with their intervals, as PNG.")] = None,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a table in Markdown.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")] = False,
@@ -70,12 +88,19 @@ def table(
     with the same number of episodes at once.
 
     The gains over the first run and over the run above are paired by task, with 95 % intervals.
+
+    Several suites: focusmem table --overall runs/webvoyager-full runs/deepshop-full runs/webvoyager-none
     """
     from focusmem.cli.output import print_json, print_markdown, print_table, printable
+    from focusmem.evaluation.screening import read_screening
     from focusmem.evaluation.table import tabulate
     from focusmem.evaluation.table_plot import plot_table
 
-    found = tabulate(runs)["rows"]
+    screenings = [read_screening(path) for path in subsets or ()]
+    if is_overall:
+        _print_overall(runs, screenings, as_markdown=as_markdown, as_json=as_json)
+        return
+    found = tabulate(runs, screenings)["rows"]
     if plot is not None:
         plot_table(found, plot)
     if as_json:
@@ -89,10 +114,48 @@ def table(
         return
     attempts = f", {found[0]['num_attempts']} attempts at each" if found[0]["num_attempts"] > 1 else ""
     print_table(f"{found[0]['num_tasks']} tasks{attempts}", columns, rows)
+    _show_judges(found)
+
+
+def _print_overall(
+    runs: Sequence[Path], screenings: Sequence["Screening"], *, as_markdown: bool, as_json: bool
+) -> None:
+    from focusmem.cli.output import print_json, print_markdown, print_table, printable
+    from focusmem.evaluation.comparison import ReadRun
+    from focusmem.evaluation.overall import overall
+
+    found = overall([ReadRun.read(path) for path in runs], screenings)
+    if as_json:
+        print_json(found)
+        return
+    columns = ("memory", "policy", *map(printable, found["suites"]), "overall")
+    rows = [_overall_row(one, found["suites"]) for one in found["rows"]]
+    if as_markdown:
+        print_markdown(columns, rows)
+        return
+    print_table("Success in each suite, with failed / errors / blocked, and the unweighted mean", columns, rows)
+    _show_judges([figures for one in found["rows"] for figures in one["suites"].values()])
+
+
+def _overall_row(one: Mapping[str, Any], suites: Sequence[str]) -> tuple[str, ...]:
+    from focusmem.cli.output import printable
+
+    cells = [one["suites"].get(suite) for suite in suites]
+    return (
+        printable(one["memory"]),
+        printable(one["policy"] or "-"),
+        *("-" if cell is None else f"{_rate(cell)} of {cell['num_tasks']}; {_lost(cell)}" for cell in cells),
+        _figure(one["overall"], None, "{:.2%}"),
+    )
+
+
+def _lost(one: Mapping[str, Any]) -> str:
+    return " / ".join(str(one[name]) for name in ("num_failed", "num_errors", "num_blocked"))
 
 
 _COLUMNS = (
-    "run", "success", "errors", "gain over the first", "over the one above", "steps", "Hit-Max", "s per task",
+    "run", "success", "failed", "errors", "blocked", "not judged", "gain over the first", "over the one above", "steps",
+    "Hit-Max", "s per task",
     "s per step", "at once", "items encoded", "tokens", "of memory", "accepted",
 )  # fmt: skip
 
@@ -105,7 +168,7 @@ def _table_row(one: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         printable(Path(one["run"]).name),
         _rate(one),
-        str(_num_errors(one)),
+        *(str(one[name]) for name in ("num_failed", "num_errors", "num_blocked", "num_not_judged")),
         *("-" if gain is None else _gain(gain, "success_difference", "{:+.1%}") for gain in gains),
         _figure(one["mean_steps"], None, "{:.2f}"),
         _figure(one["hit_max_rate"], None, "{:.1%}"),

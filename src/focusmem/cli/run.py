@@ -1,6 +1,7 @@
 """`focusmem run`: an agent attempts the tasks of a suite, of a file, or on one page."""
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -20,7 +21,17 @@ MemoryName = Annotated[
     str | None, typer.Option(help="none, words, retrieved, or a trained memory: full, action-only, ... Default: none.")
 ]
 PolicyName = Annotated[
-    str | None, typer.Option(help="lab (ships), a folder, a hub id, or a chat endpoint as URL#model. Default: lab.")
+    str | None, typer.Option(help="lab (ships), a folder, a hub id, or the URL of a chat endpoint. Default: lab.")
+]
+ModelName = Annotated[str | None, typer.Option("--model", help="The model's name at the endpoint.")]
+ActionFormatName = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        help="How the model writes actions: json (ours; the default), ui-tars-pixels, ui-tars-thousandths, ui-venus, "
+        "molmoweb or fara. All but json are without memory.",
+        rich_help_panel=_PARTS,
+    ),
 ]
 BankName = Annotated[str | None, typer.Option(help="The bank to search: a folder, or lab for the one that ships.")]
 BrowserName = Annotated[
@@ -47,8 +58,9 @@ TrustedSources = Annotated[
 ]
 GrounderAddress = Annotated[
     str | None,
-    typer.Option(help="A grounding model's endpoint as URL#model; default: names on the page.", rich_help_panel=_PARTS),
+    typer.Option(help="The URL of a grounding model's endpoint; default: names on the page.", rich_help_panel=_PARTS),
 ]
+GrounderModel = Annotated[str | None, typer.Option(help="The grounding model's name there.", rich_help_panel=_PARTS)]
 CacheFolder = Annotated[
     Path | None,
     typer.Option(
@@ -84,9 +96,12 @@ _SETTING_OF: Final = {
     "trusted_sources": "memory.only_trusted",
     "cache": "memory.cache.folder",
     "policy": "policy.name",
+    "model": "policy.model",
+    "action_format": "policy.format",
     "device": "policy.device",
     "browser": "browser.kind",
     "grounder": "browser.grounder",
+    "grounder_model": "browser.grounder_model",
     "parallel": "runner.num_parallel",
     "processes": "num_processes",
 }
@@ -99,6 +114,7 @@ def run(
     instruction: Instruction = None,
     memory: MemoryName = None,
     policy: PolicyName = None,
+    model: ModelName = None,
     bank: BankName = None,
     browser: BrowserName = None,
     tasks: NumTasks = None,
@@ -110,7 +126,9 @@ def run(
     checkpoint: CheckpointFolder = None,
     embedder: EmbedderName = None,
     trusted_sources: TrustedSources = None,
+    action_format: ActionFormatName = None,
     grounder: GrounderAddress = None,
+    grounder_model: GrounderModel = None,
     cache: CacheFolder = None,
     processes: NumProcesses = None,
     attempts: NumAttempts = None,
@@ -124,11 +142,14 @@ def run(
 ) -> None:
     """focusmem run https://example.org/ --instruction "Find the opening hours" --policy Qwen/Qwen3-VL-8B-Instruct
 
-    Let an agent attempt tasks: those of a suite, those of a file, or one on any page. The same command resumes a run
-    that was stopped.
+    Let an agent attempt tasks: of a suite, of a file, or one on any page. The same command resumes a stopped run.
 
     A file holds one task in each line: {"task_id": "mug", "instruction": "How much is the blue mug?", "start_url":
     "https://shop.example/", "site": "shop.example", "answer": "12 euros"}. Without an answer an episode is not judged.
+
+    A hosted model: focusmem run tasks.jsonl --policy https://api.example.com/v1 --model their-model, with the key in
+    FOCUSMEM_POLICY_KEY. --set policy.endpoint.prices='{"prompt": 1.25, "reply": 10}' adds up the costs (dollars per
+    million tokens). Its replies are kept in the run's folder, so resuming pays for none of them twice.
 
     On a laptop: focusmem run lab --memory full --tasks 5 --cache my-cache
     """
@@ -165,6 +186,8 @@ def default_folder(settings: "RunSettings") -> Path:
         name = f"page-{memory}-{sha256_hex(f'{suite.name} {suite.instruction}'.encode())[:8]}"
     else:
         name = f"{Path(suite.name).stem}-{memory}"
+    if settings.policy.model is not None:
+        name += "-" + re.sub(r"[^A-Za-z0-9.]+", "-", settings.policy.model.rpartition("/")[2]).strip("-.")
     return Path("runs") / name
 
 
@@ -227,8 +250,17 @@ def _show(results: dict[str, Any], folder: Path, page: str | None) -> None:
             f"{results['mean_step_s']:.2f} s per step from observation to action, with {at_once(results)} episodes at "
             f"once; items encoded: {cache_state(results)}."
         )
+    if spending := results.get("spending"):
+        typer.echo(_spending(spending))
     typer.echo(f"{results['num_errors']} episodes ended in an error, {results['num_blocked']} were blocked by a site.")
     typer.echo(printable(f"Run: {folder}") + ("" if page is None else printable(f"   Page: {page}")))
+
+
+def _spending(spending: dict[str, Any]) -> str:
+    tokens = f"{spending['num_prompt_tokens']:,} tokens of prompts and {spending['num_reply_tokens']:,} of replies"
+    unknown = spending["num_without_cost"]
+    cost = f"; the cost of {unknown} is not known" if unknown else ""
+    return f"The endpoint's {spending['num_replies']} replies cost {spending['cost_usd']:.4f} USD ({tokens}{cost})."
 
 
 def _percent(share: float | None) -> str:

@@ -18,6 +18,8 @@ class ChatReply:
     """What this reply cost; 0 if it was stored before, None if no price is known."""
     is_stored: bool = False
     """Whether it was read from a store of earlier replies, so that nothing was sent."""
+    reasoning: str = ""
+    """Thoughts that the server sent apart from the text."""
     departures: tuple[str, ...] = ()
     """What the endpoint refused and was therefore left out or replaced, such as a temperature."""
 

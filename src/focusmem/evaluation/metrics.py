@@ -8,7 +8,16 @@ from typing import Any
 from focusmem.files import write_whole
 from focusmem.intervals import grouped_interval, wilson_interval
 from focusmem.judges.base import RULES
-from focusmem.schemas import Manifest, ManifestTask, Preparation, RunFolder, StepNotes, StoredEpisode
+from focusmem.schemas import (
+    JudgeCost,
+    Manifest,
+    ManifestTask,
+    Preparation,
+    RunFolder,
+    StepNotes,
+    StoredEpisode,
+    Verdict,
+)
 from focusmem.schemas.run_folder import RESULTS_FILE
 
 
@@ -36,6 +45,7 @@ def figures(
         "num_attempts": manifest.num_attempts,
         "num_won": sum(one.is_won for one in episodes),
         "num_judged": sum(one.is_judged for one in episodes),
+        "num_failed": sum(one.outcome == "failure" for one in episodes),
         "num_errors": sum(one.outcome == "error" for one in episodes) - num_blocked,
         "num_blocked": num_blocked,
         "num_not_judged": sum(one.outcome == "not_judged" for one in episodes),
@@ -46,9 +56,33 @@ def figures(
         **_steps([one for one in episodes if is_complete(one)]),
         "judge_calls": sum(one.verdict.cost.num_calls for one in episodes),
         "judge_s": sum(one.verdict.cost.seconds for one in episodes),
+        "judge_usd": sum((one.verdict.cost for one in episodes), JudgeCost()).usd,
+        "judge_unreadable": sum(one.verdict.num_unreadable for one in episodes),
+        "judge_parser_disagreements": sum(one.verdict.has_disagreement for one in episodes),
+        "judges": judges_named(episodes),
         **_prepared(preparation),
         "by_kind": {kind: _of_kind(kind, manifest, episodes) for kind in kinds},
     }
+
+
+def judges_named(episodes: Iterable[StoredEpisode]) -> list[dict[str, Any]]:
+    """The judges whose verdicts count, with their models and with what departs from their profiles. Judgements by the
+    rules alone name no judge.
+    """
+    judges: dict[tuple[str, str | None, str | None], list[Verdict]] = {}
+    for verdict in (one.verdict for one in episodes if one.verdict.judge != RULES):
+        model = None if verdict.consultation is None else verdict.consultation.model
+        judges.setdefault((verdict.judge, verdict.judge_profile, model), []).append(verdict)
+    return [
+        {"judge": judge, "profile": profile, "model": model, "departures": departures_of(own), "num_verdicts": len(own)}
+        for (judge, profile, model), own in judges.items()
+    ]
+
+
+def departures_of(verdicts: Iterable[Verdict]) -> list[str]:
+    """Each departure from the judge's profile once."""
+    asked = (verdict.consultation for verdict in verdicts)
+    return sorted({departure for one in asked if one is not None for departure in one.departures})
 
 
 def _prepared(done: Preparation | None) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from focusmem.schemas import (
     save_trajectory,
 )
 from focusmem.schemas.run_folder import (
+    AUDIT_FILE,
     ENVIRONMENT_FILE,
     EPISODE_FILE,
     PREPARATION_FILE,
@@ -35,8 +36,10 @@ from focusmem.schemas.run_folder import (
     TASKS_FILE,
     TRAJECTORY_FOLDER,
     VERDICT_FILE,
+    VERDICTS_FOLDER,
     task_folder,
 )
+from focusmem.schemas.screening import Audit
 from focusmem.settings import flattened
 
 _NUM_DIFFERENCES_SHOWN = 4
@@ -154,8 +157,20 @@ class RunStore:
         write_whole(place / VERDICT_FILE, dump_record(verdict))
         write_whole(place / EPISODE_FILE, dump_record(episode))
 
+    def keep_verdict(self, stored: StoredEpisode, key: str, verdict: Verdict) -> None:
+        """Writes a verdict beside the one that counts. `key` names the judge."""
+        write_whole(stored.folder / VERDICTS_FOLDER / f"{key}.json", dump_record(verdict))
+
+    def keep_audit(self, stored: StoredEpisode, audit: Audit) -> None:
+        write_whole(stored.folder / AUDIT_FILE, dump_record(audit))
+
     def replace_verdict(self, stored: StoredEpisode, verdict: Verdict) -> None:
-        """Writes the new verdict of a finished attempt."""
+        """Writes the new verdict of a finished attempt. A verdict of another judge model that counted before is kept
+        beside it.
+        """
+        earlier = stored.verdict
+        if earlier.consultation is not None and earlier.key != verdict.key:
+            self.keep_verdict(stored, earlier.key, earlier)
         write_whole(stored.folder / VERDICT_FILE, dump_record(verdict))
         found = stored.trajectory()
         if found is not None and found.trajectory.outcome != verdict.outcome:

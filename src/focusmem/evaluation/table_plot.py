@@ -45,6 +45,7 @@ def _label(row: Mapping[str, Any]) -> str:
         return "not judged"
     gain = row["over_first"]
     more = "" if gain is None else f" ({gain['success_difference']:+.1%})"
-    num_errors = row["num_errors"] + row["num_blocked"]
+    num_errors, num_blocked = row["num_errors"], row["num_blocked"]
     errors = f", {num_errors} {'error' if num_errors == 1 else 'errors'}" if num_errors else ""
+    errors += f", {num_blocked} blocked" if num_blocked else ""
     return f"{row['success_rate']:.1%}{more}{errors}"

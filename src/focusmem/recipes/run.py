@@ -15,6 +15,8 @@ import torch
 from focusmem.bank.opening import open_bank
 from focusmem.browser.executable import browser_version
 from focusmem.browser.opening import BrowserChoice, BrowserKind, make_grounder, why_no_chromium
+from focusmem.clients.spending import Spending
+from focusmem.clients.spending import spent as read_spending
 from focusmem.errors import FocusmemError, UserError
 from focusmem.evaluation.metrics import summarise
 from focusmem.evaluation.suite_run import RunAbout, SuiteRun
@@ -23,14 +25,18 @@ from focusmem.lab.world.experts import expert_rollouts
 from focusmem.lab.world.world import World
 from focusmem.progress import Progress
 from focusmem.recipes.preparation import prepare
+from focusmem.recipes.run_judge import with_store
 from focusmem.recipes.run_parts import Parts, bank_folder
 from focusmem.recipes.run_settings import LAB, SPEED_ONLY, RunSettings
-from focusmem.recipes.run_suite import make_suite
+from focusmem.recipes.run_suite import is_address, make_suite
 from focusmem.schemas import Task, read_episode
 from focusmem.settings import to_plain
 from focusmem.worker_processes import worker_processes
 
 _LOOK_S = 0.5
+
+REPLIES = "replies"
+"""The folder of an endpoint's replies in a run's."""
 
 
 Watch = Callable[[Sequence[tuple[Task, int]], int], Watcher]
@@ -42,7 +48,7 @@ def run(
 ) -> dict[str, Any]:
     """Makes the attempts that `folder` lacks, and sums up the whole run. Only a single process can be watched."""
     settings = settled(settings)
-    parts = Parts(settings, make_suite(settings))
+    parts = Parts(_with_store(settings, folder), make_suite(settings))
     suite_run = make_run(settings, parts, folder, command)
     with suite_run.on_record():
         left = suite_run.attempts_left()
@@ -54,7 +60,27 @@ def run(
             suite_run.run_part(suite_run.attempts(), browser_choice(settings), watcher)
         else:
             _share_out(settings, suite_run)
-    return summarise(suite_run.folder)
+    results = summarise(suite_run.folder)
+    spending = spent(_with_store(settings, folder))
+    return results if spending is None else {**results, "spending": spending.as_json()}
+
+
+def spent(settings: RunSettings) -> Spending | None:
+    """What a policy behind an endpoint has cost so far; None for other policies."""
+    store = settings.policy.endpoint.store
+    return read_spending(store) if is_address(settings.policy.name) and store is not None else None
+
+
+def _with_store(settings: RunSettings, folder: Path) -> RunSettings:
+    """The settings with a place for an endpoint's replies. It is the run's own, so that a run that is resumed, or an
+    attempt that starts again, pays for no reply twice.
+    """
+    settings = replace(settings, judge=with_store(settings.judge, folder))
+    policy = settings.policy
+    if policy.endpoint.store is not None or not is_address(policy.name):
+        return settings
+    endpoint = replace(policy.endpoint, store=folder / REPLIES)
+    return replace(settings, policy=replace(policy, endpoint=endpoint))
 
 
 def settled(settings: RunSettings) -> RunSettings:
@@ -98,7 +124,10 @@ def choose_browser(settings: RunSettings) -> tuple[BrowserKind, str | None]:
 def browser_choice(settings: RunSettings) -> BrowserChoice:
     kind = settings.browser.kind
     assert kind != "auto", "settled"
-    return BrowserChoice(kind=kind, grounder=make_grounder(settings.browser.grounder))
+    chosen = settings.browser
+    return BrowserChoice(
+        kind=kind, grounder=make_grounder(chosen.grounder, chosen.grounder_model, chosen.grounder_endpoint)
+    )
 
 
 def make_run(settings: RunSettings, parts: Parts, folder: Path, command: Sequence[str] = ()) -> SuiteRun:
@@ -106,7 +135,7 @@ def make_run(settings: RunSettings, parts: Parts, folder: Path, command: Sequenc
     mind = parts.mind()
     identities = {
         "policy": parts.policy.identity,
-        "prompts": parts.wording.digest,
+        "prompts": parts.prompts_digest,
         "memory": mind.front.identity,
         "retriever": None if mind.retriever is None else mind.retriever.identity,
     }
@@ -150,7 +179,7 @@ def _share_out(settings: RunSettings, suite_run: SuiteRun) -> None:
 def _take_part(settings: RunSettings, folder: Path, number: int) -> None:
     num = settings.num_processes
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // num))
-    parts = Parts(settings, make_suite(settings))
+    parts = Parts(_with_store(settings, folder), make_suite(settings))
     suite_run = make_run(settings, parts, folder)
     attempts = suite_run.attempts()[number::num]
     if any(one in attempts for one in suite_run.attempts_left()):

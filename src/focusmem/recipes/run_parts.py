@@ -7,6 +7,8 @@ from pathlib import Path
 
 from focusmem.agent.api import trained_use
 from focusmem.agent.bank_retriever import BankRetriever
+from focusmem.agent.formats.base import ActionFormat
+from focusmem.agent.formats.registry import make_format
 from focusmem.agent.fronts.base import Front
 from focusmem.agent.fronts.empty import EmptyFront
 from focusmem.agent.fronts.latent import LatentFront, MemoryUse
@@ -91,6 +93,7 @@ class Parts:
     def _check(self) -> None:
         """Checks everything that can be checked before anything is loaded."""
         memory = self.settings.memory
+        _check_policy(self.settings)
         if memory.name not in memory_names():
             raise ConfigError(f"There is no memory '{memory.name}'; choose one of {', '.join(memory_names())}.")
         if memory.name in _OF_LAB and not isinstance(self.suite, LabSuite):
@@ -141,9 +144,21 @@ class Parts:
 
     @cached_property
     def wording(self) -> Wording:
-        source = self.settings.policy.prompts
+        source = None if self.action_format else self.settings.policy.prompts
         is_lab = self.is_shipped_policy or isinstance(self.suite, LabSuite)
         return Wording.of(LAB if source is None and is_lab else source, shows_errors=self.shows_errors)
+
+    @cached_property
+    def action_format(self) -> ActionFormat | None:
+        """The format of a foreign agent; None for our own."""
+        policy = self.settings.policy
+        prompts = None if policy.prompts is None else Path(policy.prompts)
+        return make_format(policy.format, prompts, shows_errors=policy.shows_errors is not False)
+
+    @property
+    def prompts_digest(self) -> str:
+        """Equal for equal wordings of everything that the policy is asked."""
+        return (self.action_format or self.wording).digest
 
     @property
     def shows_errors(self) -> bool:
@@ -206,6 +221,7 @@ class Parts:
             prompt=self.wording.prompt,
             history=history,
             seed=self.settings.policy.seed,
+            action_format=self.action_format,
         )
 
 
@@ -269,11 +285,24 @@ def _latent_front(parts: Parts) -> Front:
 # Policies, embedders and banks
 
 
+def _check_policy(settings: RunSettings) -> None:
+    policy, memory = settings.policy, settings.memory
+    if policy.model is not None and not is_address(policy.name):
+        raise ConfigError(
+            f"policy.model is {policy.model!r}, but the policy {policy.name!r} is no endpoint; give the endpoint's URL "
+            "as --policy."
+        )
+    if policy.format != "json" and (memory.name != "none" or memory.shows_history):
+        raise ConfigError(
+            f"The prompt of the format '{policy.format}' has no place for memory; use --memory none, or --format json."
+        )
+
+
 def load_policy(settings: PolicySettings, weights: Weights) -> Policy:
     if is_address(settings.name):
         from focusmem.agent.chat_policy import ChatPolicy
 
-        return ChatPolicy.connect(settings.name, settings.generation)
+        return ChatPolicy.connect(settings.name, settings.model, settings.generation, settings.endpoint)
     device = usable_device(settings.device)
     source = weights.policy if settings.name == LAB else settings.name
     return LocalPolicy(Backbone.load(source, dtype=fast_dtype(device), device=device), settings.generation)

@@ -1,17 +1,22 @@
 """Everything that decides how a run goes, as one record, and the named recipes that fill it."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
+from focusmem.agent.formats.base import FormatName
 from focusmem.agent.fronts.latent import MemoryUse
 from focusmem.browser.base import BrowserLimits
+from focusmem.browser.opening import GROUNDER_OPTIONS
+from focusmem.clients.options import EndpointOptions, Prices
 from focusmem.errors import ConfigError
 from focusmem.evaluation.runner import RunnerConfig
 from focusmem.lab.suite import LabSuiteConfig
 from focusmem.model.evidence_cache import CacheConfig
 from focusmem.model.generation import GenerationConfig
+from focusmem.recipes.run_judge import JudgeSettings
 from focusmem.schemas import Outcome, Run
 from focusmem.settings import checked_dataclass, from_plain
 
@@ -38,11 +43,21 @@ class SuiteSettings:
 @checked_dataclass(frozen=True, kw_only=True)
 class PolicySettings:
     name: str = LAB
-    """`lab`, a folder, a hub id, or the address of a chat endpoint such as http://localhost:8000/v1#model."""
+    """`lab`, a folder, a hub id, or the URL of a chat endpoint such as http://localhost:8000/v1."""
+    model: str | None = None
+    """The model's name at the endpoint, such as Qwen/Qwen3-VL-8B-Instruct; only with a URL."""
+    format: FormatName = "json"
+    """How the model writes actions: `json` is ours, with elements in words; the others are those of agents that were
+    trained on their own prompts and point with coordinates. They have no place for memory.
+    """
+    endpoint: EndpointOptions = EndpointOptions()
+    """Limits and prices of an endpoint, and where its replies are kept; without a folder, in the run's."""
     device: str = "cpu"
     """cpu, cuda, or cuda:1."""
     prompts: str | None = None
-    """The wording of prompts: `lab`, or a folder with `agent` and `evidence`; None uses the policy's own."""
+    """The wording of prompts: `lab`, or a folder with `agent` and `evidence`; with another format, a folder with that
+    format's texts. None uses the policy's own.
+    """
     shows_errors: bool | None = None
     """Whether prompts say which actions failed, and why. None: as in the memory's training; without a memory, yes."""
     generation: GenerationConfig = GenerationConfig()
@@ -88,7 +103,11 @@ class BrowserSettings:
     kind: Literal["auto", "chromium", "raster"] = "chromium"
     """`raster` draws the laboratory's pages without a browser; `auto` uses it only if Chromium does not start."""
     grounder: str | None = None
-    """The address of a grounding model, such as http://localhost:8000/v1#model; None uses the names on the page."""
+    """The URL of a grounding model's endpoint, such as http://localhost:8000/v1; None uses the names on the page."""
+    grounder_model: str | None = None
+    """The grounding model's name there, such as osunlp/UGround-V1-7B."""
+    grounder_endpoint: EndpointOptions = GROUNDER_OPTIONS
+    """Limits and prices of that endpoint, and where its replies are kept."""
     limits: BrowserLimits | None = None
     """Viewport and time limits; None uses the suite's own."""
 
@@ -99,21 +118,35 @@ class RunSettings:
     policy: PolicySettings = PolicySettings()
     memory: MemorySettings = MemorySettings()
     browser: BrowserSettings = BrowserSettings()
+    judge: JudgeSettings = JudgeSettings()
     runner: RunnerConfig = RunnerConfig()
     num_processes: _Count = 1
     """Processes that share the tasks, each with its own policy; this keeps a GPU busier if the policy is small."""
 
 
+_OF_ENDPOINTS = tuple(
+    f"{endpoint}.{name}"
+    for endpoint in ("policy.endpoint", "browser.grounder_endpoint", "judge.endpoint")
+    for name in (
+        *(field.name for field in fields(EndpointOptions) if field.name != "extra"),
+        *(f"prices.{field.name}" for field in fields(Prices)),
+    )
+)
+"""All options of an endpoint but further fields of its requests, which may change its replies."""
+
 SPEED_ONLY: Final = (
     "runner",
     "num_processes",
     "policy.device",
+    "judge.url",
+    "judge.num_together",
     "memory.encodes_bank",
     "memory.cache.folder",
     "memory.cache.memory_limit_bytes",
     "memory.cache.growing_limit_bytes",
+    *_OF_ENDPOINTS,
 )
-"""Settings that change only the speed of a run; they may differ when the run is resumed."""
+"""Settings that change only the speed of a run, or what it costs; they may differ when the run is resumed."""
 
 
 def lab() -> RunSettings:

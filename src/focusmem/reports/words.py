@@ -38,5 +38,13 @@ def _numbers(values: Sequence[int]) -> str:
     return " or ".join(map(str, values)) or "-"
 
 
+def judge_words(judge: Mapping[str, Any]) -> str:
+    """A judge with its model, and what departs from its profile."""
+    profile = "" if judge["profile"] is None else f" ({judge['profile']})"
+    model = "" if judge["model"] is None else f" by {judge['model']}"
+    departures = "; ".join(judge["departures"])
+    return f"Judged with {judge['judge']}{profile}{model}." + (f" Departures: {departures}." if departures else "")
+
+
 def counted(num: int, word: str) -> str:
     return f"{num} {word}{'' if num == 1 else 's'}"

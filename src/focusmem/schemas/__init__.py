@@ -50,7 +50,7 @@ from focusmem.schemas.trajectory_folder import (
     load_trajectory,
     save_trajectory,
 )
-from focusmem.schemas.verdict import JudgeCost, Outcome, Verdict
+from focusmem.schemas.verdict import Consultation, JudgeCost, JudgeReply, Outcome, StrictReading, Verdict
 
 __all__ = [
     "ACTION_NAMES",
@@ -60,6 +60,7 @@ __all__ = [
     "Click",
     "Closing",
     "Conditions",
+    "Consultation",
     "ControlInfo",
     "Environment",
     "Episode",
@@ -67,6 +68,7 @@ __all__ = [
     "Goto",
     "Hit",
     "JudgeCost",
+    "JudgeReply",
     "LeftOut",
     "Manifest",
     "ManifestTask",
@@ -89,6 +91,7 @@ __all__ = [
     "StoredEpisode",
     "StoredScreenshots",
     "StoredTrajectory",
+    "StrictReading",
     "Task",
     "Trajectory",
     "Turn",

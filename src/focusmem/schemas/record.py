@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, NoReturn, TypeVar, get_args
 
@@ -15,6 +16,8 @@ MAX_TEXT_LENGTH = 100_000
 MAX_DOCUMENT_BYTES = 32 * 2**20
 MAX_JSON_DEPTH = 32
 MAX_JSON_INTEGER = 2**64
+
+_NOT_STORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 class Record(BaseModel):
@@ -39,6 +42,13 @@ def storable(text: str) -> str:
     except UnicodeEncodeError:
         raise ValueError("should not contain half of a surrogate pair") from None
     return text
+
+
+def storable_text(text: str) -> str:
+    """Text of a model or a page in a form that a record can hold. Such text may contain any character, and none of
+    them may end a run.
+    """
+    return _NOT_STORABLE.sub("\ufffd", text)[:MAX_TEXT_LENGTH]
 
 
 def not_empty(text: str) -> str:

@@ -4,10 +4,14 @@
 <run>/environment.json                         the code and the machine
 <run>/tasks.json                               the frozen set of tasks
 <run>/episodes/<task>/<attempt>/trajectory/    screenshots and actions; missing if no step was taken
-<run>/episodes/<task>/<attempt>/verdict.json   the judgement; it may be replaced later
+<run>/episodes/<task>/<attempt>/verdict.json   the judgement that counts; it may be replaced later
+<run>/episodes/<task>/<attempt>/verdicts/      judgements by each judge that judged again, a file for each
+<run>/episodes/<task>/<attempt>/audit.json     whether a site stood in the agent's way, if the run was screened
 <run>/episodes/<task>/<attempt>/episode.json   how the attempt went; written last, so its presence means finished
 <run>/recalled/<trajectory>/                   trajectories that memory offered
 <run>/results.json                             the figures
+<run>/judging.json                             what each judge cost, and how far judges agree
+<run>/screening.json                           the frozen subset, if the run was screened
 """
 
 import os
@@ -34,6 +38,7 @@ from focusmem.schemas.record import (
     parse_record,
 )
 from focusmem.schemas.run import Environment, Run
+from focusmem.schemas.screening import Audit, Screening
 from focusmem.schemas.task import Task
 from focusmem.schemas.trajectory_folder import StoredTrajectory, load_trajectory
 from focusmem.schemas.verdict import Outcome, Verdict
@@ -45,6 +50,10 @@ RESULTS_FILE = "results.json"
 PREPARATION_FILE = "preparation.json"
 EPISODE_FILE = "episode.json"
 VERDICT_FILE = "verdict.json"
+VERDICTS_FOLDER = "verdicts"
+AUDIT_FILE = "audit.json"
+JUDGING_FILE = "judging.json"
+SCREENING_FILE = "screening.json"
 EPISODES_FOLDER = "episodes"
 TRAJECTORY_FOLDER = "trajectory"
 RECALLED_FOLDER = "recalled"
@@ -125,6 +134,18 @@ class StoredEpisode:
     @property
     def is_won(self) -> bool:
         return self.outcome == "success"
+
+    def verdicts(self) -> dict[str, Verdict]:
+        """The verdict of each judge by its key, the one that counts included."""
+        folder = self.folder / VERDICTS_FOLDER
+        paths = sorted(folder.glob("*.json")) if folder.is_dir() else []
+        verdicts = {path.stem: _read(Verdict, path) for path in paths}
+        return {self.verdict.key: self.verdict, **verdicts} if self.verdict.key not in verdicts else verdicts
+
+    def audit(self) -> Audit | None:
+        """Whether a site stood in the agent's way; None if the attempt was not audited."""
+        path = self.folder / AUDIT_FILE
+        return _read(Audit, path) if path.exists() else None
 
     def trajectory(self) -> StoredTrajectory | None:
         """The trajectory, with the outcome of the current verdict; None if no step was taken."""
@@ -222,6 +243,11 @@ class RunFolder:
         if not isinstance(results, dict):
             raise RecordError(f"{path} should hold one JSON object, but it holds something else.")
         return results
+
+    def screening(self) -> Screening | None:
+        """The frozen subset; None if the run was not screened."""
+        is_there = os.path.lexists(self.path / SCREENING_FILE)
+        return self._record(Screening, SCREENING_FILE) if is_there else None
 
     def _record(self, cls: type[RecordT], name: str) -> RecordT:
         return _read(cls, self.path / name)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from focusmem.schemas.record import NonEmptyText, Record, Text
+from focusmem.schemas.record import JsonObject, NonEmptyText, Record, Text
 from focusmem.schemas.trajectory import MAX_STEPS, Annotations, Closing, Step, Trajectory
 from focusmem.schemas.verdict import Outcome
 
@@ -23,6 +23,8 @@ class Task(Record):
     """The site it takes place on."""
     answer: Text | None = None
     """The right answer, if known; the policy never sees it."""
+    references: JsonObject | None = None
+    """What else the benchmark says for its judge, in the benchmark's own words; the policy never sees it."""
     annotations: Annotations = Annotations()
     """Further annotations of the task."""
     allowed_sites: tuple[NonEmptyText, ...] = ()
@@ -39,7 +41,7 @@ class Task(Record):
         source: str,
         closing: Closing | None = None,
     ) -> Trajectory:
-        """One attempt at the task as a record. It does not contain the right answer."""
+        """One attempt at the task as a record. It does not contain the right answer or the references."""
         return Trajectory(
             trajectory_id=trajectory_id,
             task_id=self.task_id,

@@ -19,7 +19,7 @@ class Talkative(FakeBrowser):
         assert url.startswith(SERVED)
         raise BlockedError(f"{url} is closed; stay on 127.0.0.1:34055.")
 
-    async def perform(self, action):
+    async def perform(self, action, point=None):
         return Performed(error=f"{SERVED}/x is not allowed; stay on 127.0.0.1:34055.")
 
 

@@ -29,11 +29,11 @@ class ServedBrowser:
             seen = await self._browser.observe()
         return replace(seen, url=_moved(seen.url, self._origin, ORIGIN))
 
-    async def perform(self, action: AnyAction) -> Performed:
+    async def perform(self, action: AnyAction, point: tuple[int, int] | None = None) -> Performed:
         if isinstance(action, Goto):
             action = make_action("goto", url=_moved(action.arguments.url, ORIGIN, self._origin))
         with self._in_own_words():
-            performed = await self._browser.perform(action)
+            performed = await self._browser.perform(action, point)
         error = None if performed.error is None else self._told(performed.error)
         return replace(performed, error=error)
 
