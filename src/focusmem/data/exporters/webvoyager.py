@@ -49,8 +49,10 @@ class WebVoyagerExporter:
             messages.append(_look(f"{opening}{OBSERVATION}{said}"))
             messages.append({"role": "assistant", "content": _reply(step, slots)})
             opening, said = "", "" if step.error is None else f" {step.error}"
-        if len(attempt.pages) > len(attempt.steps) or said:
+        if len(attempt.pages) > len(attempt.steps):
             messages.append(_look(f"{OBSERVATION}{said}"))
+        elif said and attempt.answer is None:  # as the harness does when it takes no new screenshot
+            messages.append({"role": "user", "content": said.replace(OBSERVATION, OBSERVATION.lower()).strip()})
         write_whole(folder / MESSAGES_FILE, json.dumps(messages, indent=2).encode())
         write_pages(attempt, folder, "screenshot{}.png", first=1)
         return tuple(slots.changes)
@@ -70,6 +72,14 @@ class _Slots:
     def value(self, text: str) -> str:
         found = self.prose(text).translate(_ROUND)
         return self._noted(text, found, "square brackets became round ones")
+
+    def element(self, text: str) -> str:
+        """A description. A number alone would be read as the element's number."""
+        found = self.value(text)
+        is_label = found.strip().isdecimal() or found == WINDOW
+        return (
+            self._noted(found, f"'{found}'", "a description that looks like a label was quoted") if is_label else found
+        )
 
     def answer(self, text: str) -> str:
         found = text.strip().translate(_ROUND)
@@ -104,10 +114,10 @@ def _reply(step: Step, slots: _Slots) -> str:
 def _words(action: AnyAction, slots: _Slots) -> str:
     match action.name:
         case "click":
-            return f"Click [{slots.value(action.arguments.description)}]"
+            return f"Click [{slots.element(action.arguments.description)}]"
         case "type":
             field = action.arguments.description
-            return f"Type [{WINDOW if field is None else slots.value(field)}]; [{slots.value(action.arguments.text)}]"
+            return f"Type [{WINDOW if field is None else slots.element(field)}]; [{slots.value(action.arguments.text)}]"
         case "scroll":
             return f"Scroll [{WINDOW}]; [{action.arguments.direction}]"
         case "press_key":

@@ -24,7 +24,7 @@ from focusmem.schemas.record import MAX_DOCUMENT_BYTES, describe_problem, storab
 from focusmem.schemas.screenshot import MAX_PNG_BYTES
 from focusmem.schemas.trajectory import MAX_STEPS
 
-_NAME_LENGTH: Final = 40
+_NAME_LENGTH: Final = 60
 _DATA_URI: Final = re.compile(r"data:image/[a-z.+-]+;base64,")
 
 UNREADABLE: Final = "unreadable file"
@@ -118,6 +118,8 @@ def files_like(path: Path, pattern: str) -> list[Path]:
 
 
 def read_json(path: Path, *, max_bytes: int = MAX_DOCUMENT_BYTES) -> Any:
+    if os.path.lexists(path) and path.lstat().st_size > max_bytes:
+        raise RejectedError(UNREADABLE, f"{path} is too large: at most {max_bytes} bytes are read.")
     try:
         return json.loads(read_plain_file(path, max_bytes))
     except StorageError as error:

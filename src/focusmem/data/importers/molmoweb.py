@@ -130,6 +130,8 @@ class _Reader:
                 return _click(name, values, thought, words)
             case "keyboard_type":
                 text = as_text(values.get("text"), "text")
+                if text and not text.strip("\n"):
+                    return converted("press_key", key="Enter", reasoning=thought), None
                 self.recording.typing.add(text.endswith("\n"))
                 field = _own_words(words)
                 return converted("type", text=text.removesuffix("\n"), description=field, reasoning=thought), None
@@ -138,7 +140,7 @@ class _Reader:
                     raise no_equivalent("typing behind what a field holds")
                 self.recording.typing.add(values.get("press_enter", True) is not False)
                 place = _place(values)
-                field = _own_words(words) or f"the field at ({place[0]}, {place[1]})"
+                field = None if words is None else _own_words(words) or f"the field at ({place[0]}, {place[1]})"
                 text = as_text(values.get("text"), "text")
                 return converted("type", text=text, description=field, reasoning=thought), place
             case "scroll" | "scroll_at":

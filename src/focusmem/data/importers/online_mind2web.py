@@ -39,7 +39,7 @@ PICTURE_FOLDER: Final = "trajectory"
 PAGE: Final = "page"
 FAILED: Final = " (did not work)"
 
-_LINE: Final = re.compile(r"(.*?)\s*->\s*([A-Za-z_]+(?: (?:KEY|UP|DOWN))?)(?:: ?(.*))?", re.DOTALL)
+_LINE: Final = re.compile(r"(.*?)\s*->\s*([A-Za-z_]+(?: (?i:KEY|UP|DOWN))?)(?:: ?(.*))?", re.DOTALL)
 _NUMBER: Final = re.compile(r"\d+")
 
 
@@ -112,7 +112,7 @@ def _action(line: str, thought: str) -> tuple[AnyAction, str | None]:
     field = None if element in (PAGE, "") else element
     match name:
         case "CLICK":
-            action = converted("click", description=field, reasoning=thought)
+            action = converted("click", description=element, reasoning=thought)
         case "TYPE":
             action = converted("type", text=value, description=field, reasoning=thought)
         case "SELECT":  # typing into a list of options chooses one
