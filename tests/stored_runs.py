@@ -15,6 +15,7 @@ from focusmem.schemas import (
     Consultation,
     Environment,
     Episode,
+    FrozenSubset,
     JudgeReply,
     Manifest,
     OfferedItem,
@@ -170,7 +171,8 @@ def write_run(
     )
     write_whole(folder / "run.json", dump_record(run))
     write_whole(folder / "environment.json", dump_record(Environment(packages={"torch": "2.13"})))
-    manifest = Manifest.of("shop", tasks, kinds or {}, num_attempts=num_attempts)
+    subset = FrozenSubset.of(tasks, revision="r1")
+    manifest = Manifest.of("shop", tasks, kinds or {}, num_attempts=num_attempts, subset=subset)
     write_whole(folder / "tasks.json", dump_record(manifest))
     if results is not None:
         write_whole(folder / "results.json", json.dumps(results).encode())

@@ -36,7 +36,8 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 _MAX_FILE_BYTES = 2**20
 _UNSET = "unset"
-"""TOML has no null. The entry of this name at the top of a file lists the settings that have no value."""
+"""The name of an entry at the top of a TOML file. It lists the settings that have no value, because TOML has no
+null."""
 _BOUNDS = {
     "greater_than_equal": ("ge", "it must be at least {}"),
     "greater_than": ("gt", "it must be above {}"),
@@ -151,15 +152,15 @@ def flattened(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def everywhere(settings: object, field: str, value: Any) -> dict[str, Any]:
-    """Assigns one value to every field of this name: a mapping by dotted name, for `resolved`."""
+    """A mapping that assigns one value to every field of this name, by dotted name. `resolved` accepts it."""
     return {name: value for name in flattened(to_plain(settings)) if name.rpartition(".")[2] == field}
 
 
 def differences(
     before: Mapping[str, Any], now: Mapping[str, Any], *, free: Collection[str] = ()
 ) -> dict[str, tuple[Any, Any]]:
-    """The old and the new value of each setting that differs, by dotted name. `free` lists dotted names, or last parts
-    of names, that are not compared.
+    """The old and the new value of each setting that differs, by dotted name. Settings in `free` are not compared; it
+    holds dotted names or last parts of names.
     """
     old, new = flattened(before), flattened(now)
     names = [name for name in sorted(old.keys() | new.keys()) if not {name, name.rpartition(".")[2]} & set(free)]
@@ -192,7 +193,7 @@ def _names_in(cls: Any, rooms: Sequence[str]) -> list[str]:
     """The settings of a room, such as model.gate."""
     kinds = list(_settings_in(cls))
     for room in rooms:
-        if not room.isdecimal():  # a place in a row
+        if not room.isdecimal():  # an index in a tuple
             fields = [kind.__pydantic_fields__[room] for kind in kinds if room in kind.__pydantic_fields__]
             kinds = [kind for field in fields for kind in _settings_in(field.annotation)]
     return [name for kind in kinds for name in kind.__pydantic_fields__]

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from itertools import groupby
 
 import pytest
 
@@ -37,12 +38,13 @@ def echo(asked):
 
 
 def messages_of(prompt):
-    """The texts and pictures of turns, as a server gets them."""
+    """The texts and pictures of turns, as a server gets them: neighbouring texts of a turn are one."""
     shown = []
     for turn in prompt:
-        for part in turn.parts:
-            is_picture = isinstance(part, Screenshot)
-            shown.append((turn.role, base64.b64encode(part.png).decode() if is_picture else part))
+        for is_picture, found in groupby(turn.parts, key=lambda part: isinstance(part, Screenshot)):
+            parts = list(found)
+            texts = [base64.b64encode(part.png).decode() for part in parts] if is_picture else ["".join(parts)]
+            shown += [(turn.role, text) for text in texts]
     return shown
 
 

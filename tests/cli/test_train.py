@@ -115,6 +115,7 @@ def test_mistakes_are_told_in_a_sentence(folder, tmp_path):
             "nothing to learn from: 0 trajectories to learn from; left out: fewer than 9 steps 2.",
         ),
         (("--evaluation", tmp_path / "tasks.jsonl"), "action-only", "tasks.jsonl, line 1"),
+        (("--set", "thresholds=[]"), "full", "thresholds is []; it must have at least 1"),
         (("--set", "data.tries=3"), "action-only", "There is no setting 'data.tries'"),
     ):
         result = train(folder, *words, "--out", tmp_path / variant / str(len(words)), variant=variant)
@@ -125,8 +126,8 @@ def test_mistakes_are_told_in_a_sentence(folder, tmp_path):
 def test_what_is_missing_is_told(folder, tmp_path):
     (tmp_path / "full.toml").write_text(run("train", "full", "--dry-run").stdout)
     for words, expected in (
-        ((), "which variant of memory"),
-        (("full",), "give one with --out"),
+        ((), "variant is missing"),
+        (("full",), "give it with --out"),
         (("readout", "--config", tmp_path / "full.toml"), "settings of the variant 'full'; leave out 'readout'"),
         (
             ("full", folder / "own", "--policy", "toy", "--device", "cpu", "--out", tmp_path / "run"),

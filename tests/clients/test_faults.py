@@ -212,6 +212,26 @@ def test_the_proxies_of_the_environment_are_used(monkeypatch, environment, url, 
     assert proxy_for(url) == proxy
 
 
+def test_a_request_goes_through_the_proxy_with_its_login(monkeypatch):
+    for name in ("http_proxy", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with ChatServer(YES) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url.replace("http://", "http://me:secret@").removesuffix("/v1"))
+        assert ask(proxy, url="http://api.test/v1").text == "yes"
+    [headers] = proxy.headers
+    assert (headers["Host"], headers["Proxy-Authorization"]) == ("api.test", "Basic bWU6c2VjcmV0")
+
+
+@pytest.mark.parametrize("proxy", [None, "http://proxy.test:3128", "https://me@proxy.test"])
+def test_an_encrypted_endpoint_can_be_reached(monkeypatch, proxy):
+    """As far as that goes without one: the connection is prepared, and its name is not found."""
+    monkeypatch.delenv("HTTPS_PROXY", raising=False)
+    if proxy is not None:
+        monkeypatch.setenv("HTTPS_PROXY", proxy)
+    with ChatServer(YES) as server, pytest.raises(WorldError, match="cannot be reached"):
+        ask(server, url="https://api.invalid/v1", num_attempts=1)
+
+
 def test_a_proxy_of_another_kind_is_refused_without_its_login(monkeypatch):
     monkeypatch.setenv("ALL_PROXY", "socks5://me:secret@proxy.test:1080")
     monkeypatch.delenv("NO_PROXY", raising=False)

@@ -10,6 +10,7 @@ from focusmem.clients.base import ChatReply
 from focusmem.clients.openai_chat import ChatConfig, OpenAIChat
 from focusmem.clients.options import EndpointOptions
 from focusmem.errors import ConfigError, WorldError
+from focusmem.schemas import Instruction, Turn
 
 
 def test_turns_are_messages_with_text_and_pictures_in_order():
@@ -184,3 +185,16 @@ def test_an_identity_names_model_and_server():
     assert OpenAIChat(ChatConfig(url="http://localhost:8000/v1", model="Qwen/Qwen3-VL")).identity == (
         "Qwen/Qwen3-VL at http://localhost:8000/v1"
     )
+
+
+def test_neighbouring_texts_are_sent_as_one():
+    """Some servers put a line break between them, and the mark of the instruction must not change what is asked."""
+    asked = (
+        Turn("user", ("Task: ", Instruction("find it"), ".")),
+        Turn("user", ("Here:", " look ", PICTURE, "What", " is it?")),
+    )
+    with ChatServer(completion("x")) as server:
+        make_client(server).ask(asked)
+    task, look = (message["content"] for message in server.asked[0]["messages"])
+    assert task == "Task: find it."
+    assert [part.get("text") for part in look] == ["Here: look ", None, "What is it?"]

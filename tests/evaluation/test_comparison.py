@@ -110,7 +110,7 @@ def test_what_cannot_be_compared_is_named(tmp_path):
     with pytest.raises(StorageError, match="other is not the folder of a run"):
         compare(one, tmp_path / "other")
     for outcome in (N, None):
-        with pytest.raises(ConfigError, match="no task in common that both have judged"):
+        with pytest.raises(ConfigError, match="no common task that was judged in both"):
             compare(one, store_outcomes(tmp_path / str(outcome), [outcome]))
 
 

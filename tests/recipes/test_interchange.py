@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from data.importers.results import answered, webvoyager_messages, write_mind2web, write_molmoweb, write_webvoyager
+from data.importers.results import answered, look, webvoyager_messages, write_mind2web, write_molmoweb, write_webvoyager
 from factories import make_trajectory
 from focusmem.bank.sources import find_sources, load_source
 from focusmem.cli.main import app
@@ -30,7 +30,7 @@ def results(tmp_path):
     """Two good results and one with an action that has no equivalent."""
     folder = tmp_path / "results"
     write_webvoyager(folder, webvoyager_messages("Type [2]; blue mug", "ANSWER; 12 euros"), name="taskShop--1")
-    write_webvoyager(folder, webvoyager_messages("Click [2]", "Wait"), name="taskShop--2")
+    write_webvoyager(folder, [*webvoyager_messages("Click [2]", "Wait"), look()], name="taskShop--2")
     write_webvoyager(folder, webvoyager_messages("GoBack", "ANSWER; 12 euros"), name="taskShop--3")
     return folder
 
@@ -45,6 +45,8 @@ def test_an_import_is_a_run_that_can_be_judged_shown_and_added_to_a_bank(results
     stored = RunFolder.open(run).episodes()
     assert [one.episode.task.task_id for one in stored] == ["webvoyager/Shop--1", "webvoyager/Shop--2"]
     assert [one.episode.answer for one in stored] == ["12 euros", None]
+    assert [one.trajectory().trajectory.closing is None for one in stored] == [True, False]
+    assert [one.episode.task.presses_enter for one in stored] == [True, None]
     assert {one.episode.method for one in stored} == {"gpt-4v"}
     assert {one.trajectory().trajectory.source for one in stored} == {"their runs"}
     assert {one.outcome for one in stored} == {"not_judged"}

@@ -10,8 +10,10 @@ from itertools import pairwise
 import pytest
 import torch
 
+from factories import make_screenshot
 from focusmem.agent.local_policy import LocalPolicy
 from focusmem.agent.prompt import NUM_RECENT
+from focusmem.bank.forms import Moment
 from focusmem.errors import ConfigError, FocusmemError, WorldError
 from focusmem.evaluation.metrics import summarise
 from focusmem.evaluation.run_store import RunStore
@@ -312,6 +314,22 @@ def test_a_memory_is_not_shown_other_prompts_than_it_was_trained_with(toy_weight
 def test_a_bank_needs_its_embedder(toy_weights):
     with pytest.raises(ConfigError, match="--embedder"):
         _ = parts(small(toy_weights, memory__name="retrieved", memory__embedder=None)).retriever
+
+
+def test_a_run_looks_at_a_screenshot_once_for_policy_and_embedder(toy_weights):
+    """The embedder comes from a folder of its own, whose vision tower equals the policy's."""
+    settings = small(toy_weights, memory__name="retrieved", memory__embedder=str(toy_weights / "policy"))
+    run_parts, looks = parts(settings), []
+    policy, embedder = run_parts.backbone, run_parts.embedder
+    for tower in {policy.model.model.visual, embedder.backbone.model.model.visual}:
+        tower.register_forward_hook(
+            lambda module, inputs, kwargs, out: looks.append(len(kwargs["grid_thw"])), with_kwargs=True
+        )
+    shots = [make_screenshot(number) for number in range(3)]
+    policy.see(shots[:2])
+    embedder.embed_queries([Moment(instruction="x", screenshot=shot) for shot in shots])
+    policy.see(shots)
+    assert sum(looks) == 3
 
 
 @pytest.mark.parametrize(

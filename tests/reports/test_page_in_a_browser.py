@@ -354,6 +354,13 @@ def test_the_header_shows_the_figures(tmp_path, reader):
     assert (shown["mean score"], shown["judge calls"]) == ("0.5", "32.0 s")
 
 
+def test_the_header_names_the_set_of_tasks_once(tmp_path, reader):
+    runs = [[make_finished(1), make_finished(2)], [make_finished(1), make_finished(2)]]
+    reader.open(page_of(tmp_path, *runs))
+    digest = RunFolder.open(tmp_path / "one").manifest().subset.sha256
+    assert reader.texts("#header .tasks") == [f"2 tasks of shop, revision r1, subset {digest[:12]}"]
+
+
 def test_attempts_at_a_task_have_numbers(tmp_path, reader):
     finished = [make_finished(1), make_finished(1, "failure", attempt=2), make_finished(2)]
     reader.open(page_of(tmp_path, finished))

@@ -1,5 +1,6 @@
 import pytest
 
+from focusmem.files import is_safe_name
 from focusmem.schemas import Consultation, JudgeCost, JudgeReply, Verdict, dump_record, parse_record
 
 
@@ -43,6 +44,25 @@ def test_costs_add_up_and_an_unknown_price_makes_the_sum_unknown():
 )
 def test_a_judgement_is_final_unless_the_judge_could_not_be_asked(outcome, num_unreadable, is_final):
     assert verdict(outcome=outcome, score=None, num_unreadable=num_unreadable).is_final == is_final
+
+
+@pytest.mark.parametrize(("judge", "profile"), [("!!!", None), ("../x", "."), ("a" * 99, None), ("rule", "\u00e9")])
+def test_a_key_is_always_a_file_name(judge, profile):
+    assert is_safe_name(verdict(judge=judge, judge_profile=profile).key)
+
+
+def test_keys_tell_judges_apart():
+    asked = Consultation(model="m", prompts="1" * 64)
+    made = [
+        verdict(),
+        verdict(judge_profile="paper"),
+        verdict(consultation=asked),
+        verdict(consultation=asked.model_copy(update={"model": "n"})),
+        verdict(consultation=asked.model_copy(update={"prompts": "2" * 64})),
+        verdict(consultation=asked.model_copy(update={"temperature": 1.0})),
+    ]
+    assert len({one.key for one in made}) == len(made)
+    assert verdict(outcome="failure", score=None).key == verdict().key == "rule"
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,7 @@ def test_a_task_is_opened_with_the_suites_view_and_no_other_host():
 
 def test_a_page_on_www_stands_for_its_whole_site(monkeypatch):
     async def open_chromium(limits, choice, stack):
-        async def launch(hosts):
+        async def launch(hosts, presses_enter):
             return hosts
 
         return launch

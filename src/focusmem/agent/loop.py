@@ -1,4 +1,4 @@
-"""The agent's loop: look, ask, read, act."""
+"""The agent's loop: observe the page, ask the mind, parse the reply, perform the action."""
 
 import logging
 import time
@@ -22,35 +22,45 @@ _log = logging.getLogger(__name__)
 
 
 async def run_episode(episode: LiveEpisode, browser: Browser, ask: Ask) -> None:
-    """Runs until the policy stops, the step budget is used up, or the world breaks; `episode` records which."""
+    """Runs until the policy stops, the page ends the task, the step budget is used up, or the world breaks; `episode`
+    records which.
+    """
     try:
         await browser.open(episode.task.start_url)
         while not episode.is_over:
             await _step(episode, browser, ask)
+        if episode.closing is None:
+            await _close(episode, browser)
     except WorldError as error:
         episode.error = storable_text(str(error))
         episode.is_blocked = isinstance(error, BlockedError)
-    else:
-        await _close(episode, browser)
 
 
 async def _close(episode: LiveEpisode, browser: Browser) -> None:
-    """Observes the page after the last action. If the world breaks during this, the episode's result stays."""
+    """Observes the page after the last action. If the world breaks during this, the episode's result stays, unless the
+    result is the page's reward.
+    """
     try:
         seen = await browser.observe()
     except WorldError as error:
+        if episode.reward is not None:
+            raise
         _log.warning("The closing observation of %s failed: %s", episode.task.task_id, error)
     else:
-        episode.close(seen.screenshot, seen.url)
+        episode.close(seen)
 
 
 async def _step(episode: LiveEpisode, browser: Browser, ask: Ask) -> None:
     started, seconds = time.perf_counter(), dict[str, float]()
     with timed(seconds, "observe"):
         seen = await browser.observe()
+    episode.look(seen)
+    if episode.is_ended_by_page:
+        episode.close(seen)
+        return
     with timed(seconds, "wait"):
         reply = await ask(episode.decision(seen))
-    # The time beyond the parts that the mind reports is waiting, mostly for decisions of other episodes.
+    # Time that the mind does not report as a part is waiting time, mostly for decisions of other episodes.
     seconds["wait"] = max(0.0, seconds["wait"] - sum(reply.notes.seconds.values()))
     action: AnyAction | None = None
     performed, thinking = Performed(), set_thinking_aside(reply.text)

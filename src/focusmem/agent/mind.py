@@ -23,12 +23,14 @@ class Reply:
 
 
 class Mind(Protocol):
-    """A mind that cannot answer raises: a WorldError ends all episodes that asked, any other error ends the run."""
+    """Answers decisions. If it cannot answer, it raises an error: a WorldError ends all episodes that asked, and any
+    other error ends the run.
+    """
 
     def ask(self, decisions: Sequence[Decision]) -> list[Reply]:
         """One reply for each decision, in order. Never called from the browsers' thread."""
 
     def forget(self, episode_id: str) -> None:
-        """Frees everything that is kept for an episode. Called when the episode has ended, from any thread, also while
-        the mind answers.
+        """Frees everything that is kept for an episode. It is called when the episode has ended. Any thread may call
+        it, even while the mind answers.
         """

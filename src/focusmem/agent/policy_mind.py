@@ -1,4 +1,6 @@
-"""A policy with a front as a mind: it builds the prompts, finds trajectories, puts memory in front, and replies."""
+"""A mind that combines a policy with a front. It builds the prompts, finds trajectories, puts memory in front of the
+prompts, and asks the policy.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +27,8 @@ class Prepared:
     searches: list[Search]
     fronted: list[Fronted]
     seconds: dict[str, float] = field(default_factory=dict)
-    """Wall-clock seconds by part. Every decision waits for the whole batch, so these are the seconds of each."""
+    """Wall-clock seconds of each part. Every decision waits for the whole batch, so all decisions have the same
+    seconds."""
 
 
 class PolicyMind:
@@ -42,9 +45,9 @@ class PolicyMind:
         seed: int = 0,
         action_format: ActionFormat | None = None,
     ) -> None:
-        """Without a retriever nothing is found, and memory is the episode's own history. With `history`, events that
-        have left the prompt are shown raw before it. `seed` is used only by a policy that samples. `action_format`
-        replaces our own prompt and its parser by those of another agent.
+        """Without a retriever, no trajectories are found, and memory holds only the episode's own history. With
+        `history`, events that have left the prompt are shown raw before it. `seed` is used only by a policy that
+        samples. `action_format` replaces our own prompt and its parser by those of another agent.
         """
         self.policy, self.front, self.retriever, self.seed = policy, front, retriever, seed
         self.prompt = prompt or PromptBuilder()
@@ -88,7 +91,7 @@ class PolicyMind:
         if num_recent > NUM_RECENT:
             raise ConfigError(
                 f"num_recent is {num_recent}, but our own prompt shows at most {NUM_RECENT} events, so some events "
-                "would be neither shown nor remembered; use a smaller number, or a prompt of your own."
+                "would be neither shown nor remembered; use a smaller number, or your own prompt."
             )
         if events is None:
             events = recent_events(decision.steps, decision.screenshots)
@@ -97,6 +100,7 @@ class PolicyMind:
             recent=events[max(0, len(events) - num_recent) :],
             screenshot=decision.seen.screenshot,
             actions_left=decision.actions_left,
+            presses_enter=decision.task.presses_enter is True,
         )
         if self._history is None or num_steps <= num_recent:
             return asked

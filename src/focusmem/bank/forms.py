@@ -1,4 +1,4 @@
-"""What an embedder reads of a moment and of a trajectory, as a named form.
+"""Forms: named rules for what an embedder reads of a moment and of a trajectory.
 
 The form is part of an embedder's identity, so a bank whose vectors were made in another form is refused. The identity
 begins with the form's name, so that messages can name the form.
@@ -14,7 +14,7 @@ FormName = Literal["complete-1", "laboratory-1"]
 """The number in a name increases when the form changes what it reads of the same moment or trajectory."""
 
 NUM_RECENT: Final = 3
-"""Number of events of a moment, as many as the prompt shows."""
+"""Number of events of a moment. It equals the number of events that the prompt shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Moment:
 
     instruction: str = ""
     recent: tuple[Event, ...] = ()
-    """At most NUM_RECENT events; the latest is the last."""
+    """At most NUM_RECENT events. The latest event is the last one."""
     screenshot: Screenshot | None = None
     """The current screenshot, if there is one."""
 

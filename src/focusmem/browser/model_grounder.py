@@ -35,7 +35,8 @@ class ModelGrounder:
         screenshot = await view.screenshot()
         reply = set_thinking_aside(await self._ask(self._question(description, screenshot))).answer
         point = parse_point(reply, self._space)
-        if 0 < point.x < 1 and 0 < point.y < 1:  # shares of the picture; in the expected unit always the corner
+        # Such numbers are shares of the picture. In the expected unit they would always mean the corner.
+        if 0 < point.x < 1 and 0 < point.y < 1:
             raise GroundingError(
                 f"The grounding model replied {reply[:200]!r}, shares of the picture where {self._space} were expected."
             )

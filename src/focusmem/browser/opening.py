@@ -1,16 +1,19 @@
 """Opens browsers for many episodes, from one `BrowserChoice`."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from focusmem.browser.base import Browser, BrowserLimits
+from focusmem.browser.base import BrowserLimits
 from focusmem.browser.grounder import Grounder
 from focusmem.browser.model_grounder import ModelGrounder
 from focusmem.clients.openai_chat import ChatConfig, OpenAIChat
 from focusmem.clients.options import EndpointOptions
 from focusmem.errors import ConfigError, UserError, WorldError
+
+if TYPE_CHECKING:
+    from focusmem.browser.chromium import ChromiumBrowser
 
 BrowserKind = Literal["chromium", "raster"]
 """`raster` draws pages without a browser; only the laboratory can do that."""
@@ -28,7 +31,12 @@ _GROUNDER_TOKENS: Final = 64
 class BrowserChoice:
     kind: BrowserKind = "chromium"
     grounder: Grounder | None = None
-    """Finds the point that a description means; None uses the names on the page."""
+    """Finds the point that a description means. None compares descriptions with the names on the page."""
+
+
+class LaunchChromium(Protocol):
+    async def __call__(self, hosts: Sequence[str], presses_enter: bool = False) -> "ChromiumBrowser":
+        """A browser that may visit these hosts. With `presses_enter`, `type` presses Enter after the text."""
 
 
 def make_grounder(
@@ -48,17 +56,17 @@ def make_grounder(
     return ModelGrounder(OpenAIChat(config))
 
 
-async def open_chromium(
-    limits: BrowserLimits, choice: BrowserChoice, stack: AsyncExitStack
-) -> Callable[[Sequence[str]], Awaitable[Browser]]:
+async def open_chromium(limits: BrowserLimits, choice: BrowserChoice, stack: AsyncExitStack) -> LaunchChromium:
     """A function that launches a Chromium for a list of allowed hosts; all processes end with the stack."""
     from focusmem.browser.chromium import ChromiumBrowser  # needs Playwright, which a bare GPU host lacks
     from focusmem.browser.chromium_process import ChromiumPool
 
     pool = await stack.enter_async_context(ChromiumPool(max_users=1))
 
-    async def launch(hosts: Sequence[str]) -> Browser:
-        return await ChromiumBrowser.launch(limits, hosts, pool=pool, grounder=choice.grounder)
+    async def launch(hosts: Sequence[str], presses_enter: bool = False) -> ChromiumBrowser:
+        return await ChromiumBrowser.launch(
+            limits, hosts, pool=pool, grounder=choice.grounder, presses_enter=presses_enter
+        )
 
     return launch
 

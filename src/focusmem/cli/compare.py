@@ -17,10 +17,11 @@ def compare(
 ) -> None:
     """focusmem compare runs/full runs/none
 
-    Print how much better RUN does than RUN2, paired by task and for each kind of task, with 95 % intervals.
+    Print how much better RUN does than RUN2, over all tasks and for each kind of task. Runs are paired by task; figures
+    have 95 % intervals.
 
-    An error or a block counts as not won. A task that one of the runs has not attempted or not judged is left out; such
-    tasks are counted. Runs of different tasks are refused.
+    An error or a blocked episode counts as not won. A task that one of the runs has not attempted or not judged is left
+    out, and the number of such tasks is printed. Runs of different tasks are refused.
     """
     from focusmem.cli.output import print_json, print_table, printable
     from focusmem.evaluation.comparison import compare as compared
@@ -57,13 +58,14 @@ def _row(kind: str, part: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _show_judges(runs: Sequence[Mapping[str, Any]]) -> None:
+def _show_judges(runs: Sequence[Mapping[str, Any]], *, only_models: bool = False) -> None:
     """Name every judge, with its model and with what departs from its profile."""
     from focusmem.cli.output import printable
     from focusmem.reports.words import judge_words
 
-    for words in dict.fromkeys(judge_words(judge) for one in runs for judge in one["judges"]):
-        typer.echo(printable(words))
+    judges = [judge for one in runs for judge in one["judges"] if judge["model"] is not None or not only_models]
+    for words in dict.fromkeys(map(judge_words, judges)):
+        typer.echo(("\n" if only_models else "") + printable(words))
 
 
 def table(
@@ -84,10 +86,10 @@ def table(
     """focusmem table runs/none runs/replay runs/action-only runs/content runs/full --plot table.png
 
     Print a row for each run over the same tasks: its success, errors, steps, time and tokens, and the share of offered
-    blocks that it accepted. A step's time is wall-clock time from observation to action. Compare it only between runs
-    with the same number of episodes at once.
+    blocks that were accepted. A step's time is wall-clock time from observation to action. Compare step times only
+    between runs with the same number of episodes at once.
 
-    The gains over the first run and over the run above are paired by task, with 95 % intervals.
+    Each row also shows the gains over the first run and over the run above, paired by task, with 95 % intervals.
 
     Several suites: focusmem table --overall runs/webvoyager-full runs/deepshop-full runs/webvoyager-none
     """
@@ -95,6 +97,7 @@ def table(
     from focusmem.evaluation.screening import read_screening
     from focusmem.evaluation.table import tabulate
     from focusmem.evaluation.table_plot import plot_table
+    from focusmem.reports.words import task_set
 
     screenings = [read_screening(path) for path in subsets or ()]
     if is_overall:
@@ -111,10 +114,21 @@ def table(
     rows = [_kind_row(one, kinds) if by_kind else _table_row(one) for one in found]
     if as_markdown:
         print_markdown(columns, rows)
+        typer.echo()
+        typer.echo(printable(task_set(found[0])))
+        _show_judges(found, only_models=True)
         return
-    attempts = f", {found[0]['num_attempts']} attempts at each" if found[0]["num_attempts"] > 1 else ""
-    print_table(f"{found[0]['num_tasks']} tasks{attempts}", columns, rows)
+    print_table(f"{found[0]['num_tasks']} tasks{_attempts(found)}", columns, rows)
+    typer.echo(printable(task_set(found[0])))
     _show_judges(found)
+
+
+def _attempts(rows: Sequence[Mapping[str, Any]]) -> str:
+    """How many attempts the runs made at each task, if any made several."""
+    numbers = sorted({row["num_attempts"] for row in rows})
+    if numbers == [1]:
+        return ""
+    return f", {' or '.join(map(str, numbers))} attempts at each"
 
 
 def _print_overall(
@@ -130,11 +144,13 @@ def _print_overall(
         return
     columns = ("memory", "policy", *map(printable, found["suites"]), "overall")
     rows = [_overall_row(one, found["suites"]) for one in found["rows"]]
+    judged = [figures for one in found["rows"] for figures in one["suites"].values()]
     if as_markdown:
         print_markdown(columns, rows)
+        _show_judges(judged, only_models=True)
         return
     print_table("Success in each suite, with failed / errors / blocked, and the unweighted mean", columns, rows)
-    _show_judges([figures for one in found["rows"] for figures in one["suites"].values()])
+    _show_judges(judged)
 
 
 def _overall_row(one: Mapping[str, Any], suites: Sequence[str]) -> tuple[str, ...]:

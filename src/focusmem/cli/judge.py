@@ -45,6 +45,15 @@ Price = Annotated[
         metavar="PROMPT REPLY", help="Dollars for a million tokens of prompts and of replies.", rich_help_panel=_MODEL
     ),
 ]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Any other judge setting, such as endpoint.timeout_s=60; repeatable.",
+        rich_help_panel=_MODEL,
+    ),
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only estimate calls, images, tokens and dollars.", rich_help_panel=_WHAT)
 ]
@@ -85,6 +94,7 @@ def judge(
     prompts: Prompts = None,
     together: Together = None,
     price: Price = None,
+    assignments: Assignments = None,
     dry_run: DryRun = False,
     replay: Replay = False,
     again: Again = False,
@@ -121,6 +131,7 @@ def judge(
     request = JudgeRequest(
         judges=tuple(judges or ()),
         changes={name: value for name, value in given.items() if value is not None},
+        assignments=tuple(assignments or ()),
         tasks=tasks,
         again=again,
         beside=beside,

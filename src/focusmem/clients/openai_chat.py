@@ -47,7 +47,7 @@ class ChatConfig(EndpointOptions):
     max_tokens: PositiveInt = 256
     """Maximum tokens of a reply, thoughts included."""
     temperature: NonNegativeFloat = 0.0
-    """Zero takes the likeliest token each time."""
+    """Zero means greedy decoding."""
     top_p: Probability = 1.0
     """Sample only from the likeliest tokens that together reach this probability."""
 
@@ -73,7 +73,7 @@ class ChatConfig(EndpointOptions):
 
 
 class OpenAIChat:
-    """Several threads may ask at once. `sleep` and `now` are replaced in tests."""
+    """Several threads may ask at once. Tests replace `sleep`, the pause between attempts."""
 
     def __init__(self, config: ChatConfig, *, sleep: Callable[[float], None] = time.sleep) -> None:
         self.config = config
@@ -217,7 +217,7 @@ class OpenAIChat:
 
 
 class _PassingError(Exception):
-    """An error that a second attempt may avoid."""
+    """An error that may not occur again if the request is repeated."""
 
     def __init__(self, message: str, *, wait_s: float | None = None) -> None:
         super().__init__(message)

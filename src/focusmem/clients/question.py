@@ -71,10 +71,18 @@ class Question:
 
 
 def _content(parts: tuple[str | Screenshot, ...]) -> str | list[dict[str, Any]]:
-    """A single text stays a string, because some servers accept nothing else in a system message."""
-    if len(parts) == 1 and isinstance(parts[0], str):
-        return parts[0]
-    return [_part(part) for part in parts]
+    """Text alone stays a string, because some servers accept nothing else in a system message. Neighbouring texts are
+    joined, because some servers put a line break between them.
+    """
+    if all(isinstance(part, str) for part in parts):
+        return "".join(map(str, parts))
+    joined: list[str | Screenshot] = []
+    for part in parts:
+        if isinstance(part, str) and joined and isinstance(joined[-1], str):
+            joined[-1] += part
+        else:
+            joined.append(part)
+    return [_part(part) for part in joined]
 
 
 def _part(part: str | Screenshot) -> dict[str, Any]:

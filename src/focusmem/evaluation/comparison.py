@@ -76,8 +76,8 @@ def compare(first: Path, second: Path) -> dict[str, Any]:
 
 
 def compare_runs(first: ReadRun, second: ReadRun) -> dict[str, Any]:
-    """Differences are `first` minus `second`. A task that one run has not attempted or not judged is left out; such
-    tasks are counted.
+    """Compares two runs. Differences are `first` minus `second`. A task that one run has not attempted or not judged is
+    left out, and the number of such tasks is reported.
     """
     _check_same_tasks(first, second)
     attempts = [by_task(run.episodes) for run in (first, second)]
@@ -90,7 +90,7 @@ def compare_runs(first: ReadRun, second: ReadRun) -> dict[str, Any]:
         if all(name in own for own in counted)
     ]
     if not pairs or not all(is_rated(run.episodes) for run in (first, second)):
-        raise ConfigError(f"{first.path} and {second.path} have no task in common that both have judged.")
+        raise ConfigError(f"{first.path} and {second.path} have no common task that was judged in both.")
     is_single = first.manifest.num_attempts == second.manifest.num_attempts == 1
     kinds = sorted({pair.kind for pair in pairs if pair.kind is not None})
     return {
@@ -107,9 +107,9 @@ def compare_runs(first: ReadRun, second: ReadRun) -> dict[str, Any]:
 
 
 def difference(pairs: Sequence[Pair], *, is_single: bool) -> dict[str, Any]:
-    """With one attempt at each task, the interval of the success difference is Tango's, because a bootstrap is too
-    narrow for few tasks and for runs that never differ. With several attempts, and for steps, it is a seeded bootstrap
-    over tasks.
+    """The mean difference and its interval. With one attempt at each task, the interval of the success difference is
+    Tango's score interval, because a bootstrap is too narrow for few tasks and for runs that never differ. With several
+    attempts, and for steps, the interval is a seeded bootstrap over tasks.
     """
     num, won = len(pairs), [pair.won for pair in pairs]
     gains = [first - second for first, second in won]

@@ -58,7 +58,7 @@ def attempt_of(live: LiveEpisode) -> Attempt:
     trajectory = None
     if live.steps:
         trajectory = live.task.trajectory(steps=live.steps, closing=live.closing, **_ANONYMOUS)
-    return Attempt(live.task, trajectory, dict(live.screenshots), live.answer, live.error)
+    return Attempt(live.task, trajectory, dict(live.screenshots), live.answer, live.error, live.reward)
 
 
 def stored_attempt(stored: StoredEpisode, task: Task | None = None) -> Attempt:

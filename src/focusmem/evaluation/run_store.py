@@ -86,7 +86,7 @@ class RunStore:
         names = [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]
         names = [name for name in names if not any(f"{name}.".startswith(f"{free}.") for free in may_differ)]
         if not names:
-            if self.folder.manifest() == manifest:
+            if self.folder.manifest().has_same_tasks(manifest):
                 return
             raise ConfigError(
                 f"{self.path} holds a run of other tasks: the suite has changed since. Choose another --out."
@@ -147,6 +147,7 @@ class RunStore:
             trajectory_id=name,
             method=method,
             answer=live.answer,
+            reward=live.reward,
             error=live.error,
             is_blocked=live.is_blocked,
             num_broken=live.num_broken,
@@ -178,14 +179,14 @@ class RunStore:
             save_trajectory(stored.folder / TRAJECTORY_FOLDER, judged, found.screenshots, replace=True)
 
     def keep_recalled(self, name: str, stored: StoredTrajectory) -> None:
-        """Stores a trajectory that memory offered, once per run, for people who read the run."""
+        """Stores a trajectory that memory offered, once per run. People who read the run can look at it."""
         place = self.path / RECALLED_FOLDER / name
         if place.exists():
             return
         try:
             save_trajectory(place, stored.trajectory, stored.screenshots)
         except StorageError:
-            if not place.exists():  # otherwise another process of this run was faster
+            if not place.exists():  # otherwise another process of this run has stored it
                 raise
 
 

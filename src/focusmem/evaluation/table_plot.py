@@ -12,7 +12,9 @@ _BASELINE, _BETTER, _WORSE, _OPEN = "#777777", "#1f6fb4", "#c0392b", "#a9c4da"
 
 
 def plot_table(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Bars in the table's order: pale if the difference from the first run may be chance, red if it is a loss."""
+    """Draws a bar for each run, in the table's order. A bar is pale if the difference from the first run may be due to
+    chance, and red if the run is worse than the first.
+    """
     figure = Figure(figsize=(7.2, 0.9 + 0.42 * len(rows)))
     axes = figure.add_subplot()
     for place, row in enumerate(rows):

@@ -12,7 +12,7 @@ from focusmem.schemas import Screenshot, Step, Task, Trajectory, Verdict
 from focusmem.schemas.screenshot import ScreenshotRef
 
 RULES = "rules"
-"""The judge named in verdicts that need no judge."""
+"""The name that stands for the judge in verdicts that need no judge."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Judge(Protocol):
 
     @property
     def needs_answer(self) -> bool:
-        """Whether an episode without an answer fails without asking the judge; False for automatic rewards."""
+        """Whether an episode without an answer fails without asking the judge. It is False for automatic rewards."""
 
     async def judge(self, attempt: Attempt) -> Verdict:
         """Called only for attempts without an error, and only for attempts with an answer if the judge needs one.
@@ -93,7 +93,7 @@ def needs_judge(judge: Judge | None, attempt: Attempt) -> bool:
 
 
 async def judged(judge: Judge | None, attempt: Attempt) -> Verdict:
-    """The verdict on an attempt: the rules first, then the judge."""
+    """The verdict on an attempt. The rules are applied first, then the judge is asked."""
     task_id = attempt.task.task_id
     if attempt.error is not None:
         return Verdict(task_id=task_id, outcome="error", reason=attempt.error, judge=RULES)

@@ -6,6 +6,7 @@ A judge decides by an `Inquiry`: live, from stored replies, or one that only cou
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 from focusmem.errors import WorldError
@@ -50,9 +51,8 @@ class LiveInquiry:
     async def ask(self, part: str, prompt: Prompt, *, as_json: bool = False, num_before: int = 0) -> JudgeReply:
         """`num_before` counts earlier replies to the same question."""
         self._order.append(part)
-        prompt = await asyncio.to_thread(without_metadata, prompt, self._clean)
-        digest = digest_of(prompt)
-        said = await self._model.ask(prompt, as_json=as_json, num_before=num_before)
+        make_prompt = partial(without_metadata, prompt, self._clean)
+        prompt, said = await self._model.ask(make_prompt, as_json=as_json, num_before=num_before)
         self.cost += JudgeCost(
             num_calls=1,
             num_stored=int(said.is_stored),
@@ -66,7 +66,7 @@ class LiveInquiry:
         reply = JudgeReply(
             part=part,
             text=text,
-            prompt=digest,
+            prompt=digest_of(prompt),
             is_cut_off=said.is_cut_off,
             is_echo=is_echo(text, prompt),
         )

@@ -1,8 +1,8 @@
 """A judge model, asked by several judgements at once, with a limit on the questions under way."""
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Final
 
 from focusmem.clients.base import ChatClient, ChatReply
@@ -34,12 +34,20 @@ class JudgeModel:
         self.max_together = max_together
         self._threads = ThreadPoolExecutor(max_together, thread_name_prefix="judge")
 
-    async def ask(self, prompt: Prompt, *, as_json: bool = False, num_before: int = 0) -> ChatReply:
-        """`num_before` counts earlier replies to the same prompt. It changes the seed, so that a store of replies does
-        not give the same one again.
+    async def ask(
+        self, make_prompt: Callable[[], Prompt], *, as_json: bool = False, num_before: int = 0
+    ) -> tuple[Prompt, ChatReply]:
+        """The prompt is made in the thread that asks, because its pictures are encoded for it. Questions are asked in
+        the order in which they come. `num_before` counts earlier replies to the same prompt. It changes the seed, so
+        that a store of replies does not give the same one again.
         """
         if self.client is None:
             raise WorldError(NO_ENDPOINT)
         seed = (self.seed or 0) + num_before if num_before else self.seed
-        question = partial(self.client.ask, prompt, seed=seed, as_json=as_json)
+        ask = self.client.ask
+
+        def question() -> tuple[Prompt, ChatReply]:
+            prompt = make_prompt()
+            return prompt, ask(prompt, seed=seed, as_json=as_json)
+
         return await asyncio.get_running_loop().run_in_executor(self._threads, question)

@@ -20,7 +20,7 @@ from focusmem.schemas.record import STRICT_DECODER
 _NUM_LAST: Final = {"paper": 5, "official": 15, "holistic": None}
 _RESULT: Final = re.compile("<result>(.*?)</result>")
 _RESULT_OF_SEVERAL_LINES: Final = re.compile("<result>(.*?)</result>", re.DOTALL)
-_TOKEN: Final = re.compile(r"\b(?:NOT )?SUCCESS\b")
+_TOKEN: Final = re.compile(r"\b(?:not )?success\b", re.IGNORECASE)
 
 
 class WebVoyagerJudge(ChatJudge):
@@ -92,7 +92,7 @@ def strictly_paper(reply: JudgeReply) -> StrictReading:
 
 
 def strictly_official(reply: JudgeReply) -> StrictReading:
-    """One SUCCESS or NOT SUCCESS in the last line that is not blank."""
+    """One SUCCESS or NOT SUCCESS, in upper case, in the last line that is not blank."""
     lines = spoken(reply).strip().splitlines()
     found = _TOKEN.findall(lines[-1]) if lines else []
     return _of_word(found[0]) if reply.is_usable and len(found) == 1 else "unreadable"

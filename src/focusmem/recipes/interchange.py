@@ -139,8 +139,8 @@ class _Store:
         live = LiveEpisode(imported.task)
         for step in imported.steps:
             live.add(step, imported.screenshots[step.screenshot.sha256], StepNotes())
-        if imported.closing is not None:
-            live.close(imported.screenshots[imported.closing.screenshot.sha256], imported.closing.url or "")
+        live.screenshots.update(imported.screenshots)
+        live.closing = imported.closing
         verdict = Verdict(
             task_id=imported.task.task_id,
             outcome=imported.outcome,

@@ -16,6 +16,7 @@ from focusmem.evaluation.run_store import RunStore
 from focusmem.evaluation.screening import estimate_screening, screen, to_audit
 from focusmem.files import write_whole
 from focusmem.judges.base import Judge
+from focusmem.judges.chat_judge import ChatJudge
 from focusmem.judges.inquiry import Estimate
 from focusmem.progress import Progress
 from focusmem.recipes.run_judge import JudgeSettings, make_auditor, make_judge, with_store
@@ -33,6 +34,8 @@ class JudgeRequest:
     """`name`, `name:profile`, or `name:profile@model`; empty for the judge of the run's suite."""
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Judge settings, by name, that differ from those of the run."""
+    assignments: tuple[str, ...] = ()
+    """Further ones, as `endpoint.timeout_s=60`."""
     tasks: Path | None = None
     """The suite's file if it has moved, or if its right answers have changed."""
     again: bool = False
@@ -48,6 +51,7 @@ class JudgeRequest:
 def judge_run(path: Path, request: JudgeRequest, *, client: ChatClient | None = None) -> dict[str, Any]:
     """Judges every finished episode again. `client` replaces the endpoint of every judge."""
     folder, rejudging, note = _prepare(path, request, client)
+    _check_endpoints(rejudging)
     with note:
         num_changed = rejudging.judge()
     return _told(folder, request, num_changed)
@@ -92,6 +96,16 @@ def estimate_screen(path: Path, request: JudgeRequest) -> dict[str, Any]:
 
 
 # Preparing
+
+
+def _check_endpoints(rejudging: Rejudging) -> None:
+    """Refuses to begin if a model has to be asked and no endpoint is known: every verdict would become `not_judged`."""
+    mute = [judge for judge in rejudging.judges if isinstance(judge, ChatJudge) and judge.model.client is None]
+    if mute and rejudging.estimate().num_calls:
+        raise ConfigError(
+            f"The judge '{mute[0].name}' asks the model {mute[0].model.name}; give its endpoint with --url. Stored "
+            "replies are parsed again with --replay."
+        )
 
 
 def _prepare(path: Path, request: JudgeRequest, client: ChatClient | None) -> tuple[RunFolder, Rejudging, Progress]:
@@ -142,7 +156,7 @@ def _run_settings(folder: RunFolder) -> RunSettings | None:
 def _judge_settings(folder: RunFolder, request: JudgeRequest) -> JudgeSettings:
     run_settings = _run_settings(folder)
     base = JudgeSettings() if run_settings is None else run_settings.judge
-    return with_store(resolved(base, values=request.changes), folder.path)
+    return with_store(resolved(base, values=request.changes, assignments=request.assignments), folder.path)
 
 
 def _named(words: str, settings: JudgeSettings, client: ChatClient | None) -> Judge:

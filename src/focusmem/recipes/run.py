@@ -21,13 +21,14 @@ from focusmem.errors import FocusmemError, UserError
 from focusmem.evaluation.metrics import summarise
 from focusmem.evaluation.suite_run import RunAbout, SuiteRun
 from focusmem.evaluation.watcher import Watcher
+from focusmem.lab.suite import SPLITS_EVALUATED
 from focusmem.lab.world.experts import expert_rollouts
 from focusmem.lab.world.world import World
 from focusmem.progress import Progress
 from focusmem.recipes.preparation import prepare
 from focusmem.recipes.run_judge import with_store
 from focusmem.recipes.run_parts import Parts, bank_folder
-from focusmem.recipes.run_settings import LAB, SPEED_ONLY, RunSettings
+from focusmem.recipes.run_settings import LAB_SUITES, SPEED_ONLY, RunSettings
 from focusmem.recipes.run_suite import is_address, make_suite
 from focusmem.schemas import Task, read_episode
 from focusmem.settings import to_plain
@@ -46,7 +47,9 @@ Watch = Callable[[Sequence[tuple[Task, int]], int], Watcher]
 def run(
     settings: RunSettings, folder: Path, *, watch: Watch | None = None, command: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Makes the attempts that `folder` lacks, and sums up the whole run. Only a single process can be watched."""
+    """Makes the attempts that `folder` lacks, and computes the figures of the whole run. A watcher works only with a
+    single process.
+    """
     settings = settled(settings)
     parts = Parts(_with_store(settings, folder), make_suite(settings))
     suite_run = make_run(settings, parts, folder, command)
@@ -87,7 +90,7 @@ def settled(settings: RunSettings) -> RunSettings:
     """The settings with `auto` replaced by the browser to use, and with the sites that the bank covers."""
     kind = choose_browser(settings)[0]
     settings = replace(settings, browser=replace(settings.browser, kind=kind))
-    sites = None if settings.suite.name != LAB or settings.suite.lab.sites else _covered_sites(settings)
+    sites = None if settings.suite.name not in LAB_SUITES or settings.suite.lab.sites else _covered_sites(settings)
     if sites is None:
         return settings
     return replace(settings, suite=replace(settings.suite, lab=replace(settings.suite.lab, sites=sites)))
@@ -101,7 +104,7 @@ def _covered_sites(settings: RunSettings) -> tuple[str, ...] | None:
     if memory.lab_bank_sites is None:
         return None
     world = World(settings.suite.lab.world_seed)
-    rollouts = expert_rollouts(world, "e", num_sites=memory.lab_bank_sites)
+    rollouts = expert_rollouts(world, SPLITS_EVALUATED[settings.suite.name], num_sites=memory.lab_bank_sites)
     return tuple(sorted({rollout.task.site_id for rollout in rollouts}))
 
 
@@ -116,7 +119,7 @@ def choose_browser(settings: RunSettings) -> tuple[BrowserKind, str | None]:
     reason = asyncio.run(why_no_chromium())
     if reason is None:
         return "chromium", None
-    if kind == "chromium" or settings.suite.name != LAB:
+    if kind == "chromium" or settings.suite.name not in LAB_SUITES:
         raise UserError(reason)
     return "raster", reason
 
@@ -196,7 +199,9 @@ def _watch(suite_run: SuiteRun, processes: Sequence[BaseProcess]) -> None:
         are_at_work = True
         while are_at_work:
             wait([process.sentinel for process in processes if process.is_alive()], timeout=_LOOK_S)
-            are_at_work = any(process.is_alive() for process in processes)  # first, to miss no episode
+            are_at_work = any(
+                process.is_alive() for process in processes
+            )  # before counting, so that no episode is missed
             done = [one for one in left if folder.is_finished(*one)]
             left = [one for one in left if one not in done]
             for one in done:

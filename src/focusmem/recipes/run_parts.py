@@ -26,17 +26,20 @@ from focusmem.evidence import Serialiser
 from focusmem.files import cache_folder, sha256_hex
 from focusmem.lab.memory.embedder import is_update
 from focusmem.lab.memory.embedder import load_embedder as load_update
+from focusmem.lab.memory.misled import LabMisleading, MisledRetriever
 from focusmem.lab.memory.oracle import OracleRetriever, show_notes
 from focusmem.lab.memory.recall import LabBank, searchable
 from focusmem.lab.memory.variants import VARIANTS, load_memory, variant
 from focusmem.lab.policy.texts import Texts
 from focusmem.lab.shipped import SHIPPED_MEMORIES, Weights
 from focusmem.lab.suite import LabSuite
+from focusmem.lab.world.misleading import misleading_rollouts
+from focusmem.lab.world.tasks import site_names
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.devices import fast_dtype, usable_device
 from focusmem.model.evidence_cache import EvidenceCache
-from focusmem.recipes.run_settings import LAB, PolicySettings, RunSettings
+from focusmem.recipes.run_settings import LAB, LAB_SUITES, PolicySettings, RunSettings
 from focusmem.recipes.run_suite import is_address
 from focusmem.suites.base import Suite
 
@@ -55,7 +58,7 @@ class Wording:
 
     @classmethod
     def of(cls, source: str | None, *, shows_errors: bool = True) -> "Wording":
-        """Our own wording (None), the laboratory's, or that of a folder."""
+        """The wording for a name: None is our own wording, `lab` the laboratory's, and anything else is a folder."""
         if source == LAB:
             texts = Texts.load(shows_errors=shows_errors)
             return cls(texts.prompt, texts.serialise)
@@ -97,7 +100,11 @@ class Parts:
         if memory.name not in memory_names():
             raise ConfigError(f"There is no memory '{memory.name}'; choose one of {', '.join(memory_names())}.")
         if memory.name in _OF_LAB and not isinstance(self.suite, LabSuite):
-            raise ConfigError(f"The memory '{memory.name}' knows the laboratory's own answers; use it with `lab` only.")
+            raise ConfigError(
+                f"The memory '{memory.name}' knows the laboratory's own answers; use it with {' or '.join(LAB_SUITES)}."
+            )
+        if memory.lab_misleading.labels:
+            self._check_misleading()
         if memory.checkpoint is not None and not self.is_latent:
             raise ConfigError(
                 f"memory.checkpoint is {memory.checkpoint}, but the memory '{memory.name}' is not a trained one; leave "
@@ -108,6 +115,18 @@ class Parts:
                 f"The memory '{memory.name}' needs a checkpoint, the folder that training printed at its end; give it "
                 f"with --checkpoint. Only {' and '.join(SHIPPED_MEMORIES)} ship, for the shipped policy."
             )
+
+    def _check_misleading(self) -> None:
+        memory = self.settings.memory
+        if not isinstance(self.suite, LabSuite):
+            raise ConfigError("memory.lab_misleading is for the laboratory only; leave it out.")
+        if not memory.lab_misleading.replaces_hits and (memory.bank is not None or memory.name in _OF_LAB):
+            raise ConfigError(
+                "memory.lab_misleading adds to the bank of all experts, but this run searches another one; leave out "
+                "--bank, or set memory.lab_misleading.replaces_hits=true."
+            )
+        if memory.name == "notes":
+            raise ConfigError("The memory 'notes' has no words about misleading trajectories; choose another one.")
 
     @property
     def is_latent(self) -> bool:
@@ -162,7 +181,9 @@ class Parts:
 
     @property
     def shows_errors(self) -> bool:
-        """Whether prompts say which actions failed: as the memory was trained, or as the settings say."""
+        """Whether prompts say which actions failed. A trained memory gets the prompts of its training; without one, the
+        settings decide.
+        """
         asked = self.settings.policy.shows_errors
         if self.checkpoint is None:
             return asked is not False
@@ -193,7 +214,7 @@ class Parts:
         """The given bank; otherwise, in the laboratory, all trajectories of experts; otherwise the bank that ships."""
         memory = self.settings.memory
         if memory.bank is None and isinstance(self.suite, LabSuite):
-            return _experts_bank(self.suite, self.embedder, memory.lab_bank_sites)
+            return _experts_bank(self.suite, self.embedder, memory.lab_bank_sites, memory.lab_misleading)
         if memory.bank is None and not self.is_shipped_policy:
             raise ConfigError(f"The memory '{memory.name}' finds trajectories in a bank; give it with --bank.")
         return open_bank(bank_folder(memory.bank or LAB, self.weights))
@@ -202,9 +223,12 @@ class Parts:
     def retriever(self) -> Retriever | None:
         if not self.front.num_found:
             return None
-        if self.settings.memory.name in _OF_LAB:
-            return self.oracle
         memory = self.settings.memory
+        if memory.lab_misleading.labels and memory.lab_misleading.replaces_hits:
+            assert isinstance(self.suite, LabSuite), "checked above"
+            return MisledRetriever(self.suite.world, memory.lab_misleading)
+        if memory.name in _OF_LAB:
+            return self.oracle
         return BankRetriever(self.bank, self.embedder, outcomes=memory.outcomes, only_trusted=memory.only_trusted)
 
     @cached_property
@@ -328,6 +352,12 @@ def bank_folder(name: str, weights: Weights | None = None) -> Path:
     return (weights or Weights()).bank if name == LAB else Path(name)
 
 
-def _experts_bank(suite: LabSuite, embedder: Embedder, num_sites: int | None) -> SearchableBank:
-    bank = LabBank(suite.world, "e", num_sites=num_sites)
+def _experts_bank(
+    suite: LabSuite, embedder: Embedder, num_sites: int | None, misleading: LabMisleading
+) -> SearchableBank:
+    bank = LabBank(suite.world, suite.split, num_sites=num_sites)
+    if misleading.labels:
+        sites = site_names(suite.split)[:num_sites]
+        misled = misleading_rollouts(suite.world, sites, misleading.labels, misleading.num_each)
+        bank = LabBank(suite.world, suite.split, rollouts=[*bank.rollouts, *misled])
     return searchable(bank, embedder, kept=cache_folder() / "lab-bank")

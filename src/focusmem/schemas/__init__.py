@@ -23,10 +23,11 @@ from focusmem.schemas.evidence import EvidenceItem, Role
 from focusmem.schemas.hit import Hit
 from focusmem.schemas.left_out import LeftOut
 from focusmem.schemas.observation import ControlInfo, Observation
-from focusmem.schemas.prompt import Prompt, Turn, TurnRole
+from focusmem.schemas.prompt import Instruction, Prompt, Turn, TurnRole
 from focusmem.schemas.record import Record, dump_record, parse_record
 from focusmem.schemas.run import Environment, Run
 from focusmem.schemas.run_folder import (
+    FrozenSubset,
     Manifest,
     ManifestTask,
     Preparation,
@@ -65,8 +66,10 @@ __all__ = [
     "Environment",
     "Episode",
     "EvidenceItem",
+    "FrozenSubset",
     "Goto",
     "Hit",
+    "Instruction",
     "JudgeCost",
     "JudgeReply",
     "LeftOut",

@@ -28,7 +28,7 @@ class BrokenObject:
 
 
 def objects_in(text: str) -> tuple[list[FoundObject], BrokenObject | None]:
-    """All outermost JSON objects before the first unreadable object, and what is wrong with that object."""
+    """Returns all outermost JSON objects before the first unreadable object, and what is wrong with that object."""
     objects = list[FoundObject]()
     start = _OBJECT_START.search(text)
     while start:

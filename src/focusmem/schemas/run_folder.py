@@ -15,6 +15,7 @@
 <run>/import.json                              what was read and what was refused, if the run was imported
 """
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ from focusmem.schemas.record import (
     Record,
     RecordT,
     Text,
+    TextMap,
     dump_record,
     parse_record,
 )
@@ -68,6 +70,32 @@ class ManifestTask(Record):
     """The group in which reports sum up the task, if the suite has groups."""
 
 
+class FrozenSubset(Record):
+    """Which tasks of a data set were attempted, as exactly as another lab needs to repeat it."""
+
+    sha256: Digest
+    """The digest of ids, instructions as asked, moves of dates, and the revision. Hosts and judges do not count."""
+    revision: Text | None = None
+    """The version of the data set."""
+    num_days: int | None = None
+    """By how many days dates were moved; absent if they were not."""
+    left_out: TextMap = Field(default_factory=dict)
+    """Tasks of the data set that cannot be attempted, by id, each with the reason."""
+
+    @classmethod
+    def of(
+        cls, tasks: Sequence[Task], *, revision: str | None = None, left_out: Mapping[str, str] | None = None
+    ) -> Self:
+        moves = {task.date_shift.num_days for task in tasks if task.date_shift is not None}
+        asked = [[task.task_id, task.instruction, task.date_shift and task.date_shift.num_days] for task in tasks]
+        return cls(
+            sha256=sha256_hex(json.dumps([revision, asked]).encode()),
+            revision=revision,
+            num_days=max(moves, default=None),
+            left_out=dict(left_out or {}),
+        )
+
+
 class Manifest(Record):
     """The tasks of a run and the number of attempts at each: the denominator of its success rate."""
 
@@ -80,6 +108,8 @@ class Manifest(Record):
     num_attempts: Annotated[int, Field(ge=1, le=MAX_ATTEMPTS)] = 1
     """Attempts at each task."""
     tasks: tuple[ManifestTask, ...]
+    subset: FrozenSubset | None = None
+    """The tasks as another lab would repeat them; absent in runs of earlier versions."""
 
     @model_validator(mode="after")
     def _has_different_tasks(self) -> Self:
@@ -94,13 +124,26 @@ class Manifest(Record):
         return self
 
     @classmethod
-    def of(cls, suite: str, tasks: Sequence[Task], kind_of: Mapping[str, str | None], *, num_attempts: int = 1) -> Self:
+    def of(
+        cls,
+        suite: str,
+        tasks: Sequence[Task],
+        kind_of: Mapping[str, str | None],
+        *,
+        num_attempts: int = 1,
+        subset: FrozenSubset | None = None,
+    ) -> Self:
         return cls(
             suite=suite,
+            subset=subset,
             sha256=sha256_hex(b"".join(map(dump_record, tasks))),
             num_attempts=num_attempts,
             tasks=tuple(ManifestTask(task_id=task.task_id, kind=kind_of.get(task.task_id)) for task in tasks),
         )
+
+    def has_same_tasks(self, other: Self) -> bool:
+        """Whether two runs attempt the same tasks equally often."""
+        return self.model_copy(update={"subset": None}) == other.model_copy(update={"subset": None})
 
     @property
     def kind_of(self) -> dict[str, str | None]:

@@ -10,6 +10,15 @@ from focusmem.schemas.trajectory import MAX_STEPS, Annotations, Closing, Step, T
 from focusmem.schemas.verdict import Outcome
 
 
+class DateShift(Record):
+    """How the dates in a task's instruction were moved, so that they lie in the future again."""
+
+    num_days: int
+    """Every date was moved by this many days."""
+    original: NonEmptyText
+    """The instruction as its benchmark states it."""
+
+
 class Task(Record):
     schema_version: Literal[1] = 1
     """Increased when the meaning of a field changes."""
@@ -27,6 +36,10 @@ class Task(Record):
     """What else the benchmark says for its judge, in the benchmark's own words; the policy never sees it."""
     annotations: Annotations = Annotations()
     """Further annotations of the task."""
+    presses_enter: bool | None = None
+    """Whether `type` presses Enter after the text; None means no."""
+    date_shift: DateShift | None = None
+    """How the dates in the instruction were moved; None if they are the benchmark's own."""
     allowed_sites: tuple[NonEmptyText, ...] = ()
     """Hosts the browser may visit beside the one it starts on."""
     max_steps: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 15
@@ -52,5 +65,6 @@ class Task(Record):
             closing=closing,
             outcome=outcome,
             source=source,
+            presses_enter=self.presses_enter,
             annotations=self.annotations,
         )

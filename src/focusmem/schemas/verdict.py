@@ -21,7 +21,7 @@ def judge_key(judge: str, profile: str | None = None, *asked_for: object) -> str
     """A file name for a judge. `asked_for` says which model is asked, and how; rules have none."""
     words = [re.sub(r"[^A-Za-z0-9]+", "-", word).strip("-")[:40] for word in (judge, profile or "") if word]
     digest = sha256_hex(repr((judge, profile, *asked_for)).encode())[:8]
-    return ".".join([*filter(None, words), *([digest] if asked_for else [])])
+    return ".".join([*filter(None, words), *([digest] if asked_for or not all(words) else [])])
 
 
 class JudgeReply(Record):

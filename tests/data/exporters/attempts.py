@@ -37,12 +37,18 @@ unreadable_steps = st.builds(
 )
 
 
-def make_attempt(steps, answer=None, *, closing=None, task_id="webvoyager/Allrecipes--4", instruction="Find a mug"):
+def make_attempt(steps, answer=None, *, closing=None, **changes):
     """The `stop` step is added if there is an answer."""
     if answer is not None:
         stop = make_action("stop", answer=answer)
         steps = [*steps, Step(screenshot=PICTURES[0].ref(), action=stop)]
-    task = Task(task_id=task_id, instruction=instruction, start_url="https://shop.example/", site="shop.example")
+    values = {
+        "task_id": "webvoyager/Allrecipes--4",
+        "instruction": "Find a mug",
+        "start_url": "https://shop.example/",
+        "site": "shop.example",
+    }
+    task = Task(**values | changes)
     trajectory = Trajectory(
         trajectory_id="attempt",
         task_id=task.task_id,
@@ -61,7 +67,9 @@ def attempts(draw, *, has_unreadable=True, step=readable_steps):
     steps = draw(st.lists(step | unreadable_steps if has_unreadable else step, min_size=1, max_size=4))
     answer = draw(maybe(texts))
     closing = Closing(screenshot=draw(pictures).ref(), url=draw(maybe(words)))
-    return make_attempt(steps, answer, closing=draw(st.sampled_from([None, closing])), instruction=draw(words))
+    enter = draw(st.sampled_from([None, False, True]))
+    closing = draw(st.sampled_from([None, closing]))
+    return make_attempt(steps, answer, closing=closing, instruction=draw(words), presses_enter=enter)
 
 
 @patch("os.fsync", new=lambda handle: None)  # no test needs these files after a crash

@@ -36,6 +36,10 @@ def plain(action):
     return action.name, values
 
 
+def types(attempt):
+    return any(step.action is not None and step.action.name == "type" for step in attempt.steps)
+
+
 def pages(attempt_or_imported):
     found = [step.screenshot.sha256 for step in attempt_or_imported.steps]
     closing = attempt_or_imported.closing
@@ -86,6 +90,7 @@ def test_webvoyager_keeps_actions_errors_answer_and_screenshots(attempt):
         if original.action is None or original.action.name != "stop":
             assert step.error == ((original.error or "").strip() or None)
     assert back.task.task_id == attempt.task.task_id
+    assert back.task.presses_enter == (True if types(attempt) else None)
     assert back.task.start_url == attempt.task.start_url
     assert back.task.instruction == " ".join(attempt.task.instruction.split())
 
@@ -169,6 +174,7 @@ def test_molmoweb_keeps_actions_places_addresses_errors_answer_and_screenshots(a
             )
         assert (step.url, step.error) == (original.url, original.error)
         assert step.click_point == original.click_point
+    assert back.task.presses_enter == (attempt.task.presses_enter is True if types(attempt) else None)
     assert back.task.instruction == attempt.task.instruction.strip()
 
 

@@ -74,7 +74,7 @@ def test_webvoyager_actions_become_ours(tmp_path):
     assert imported.task.task_id == "suite/Shop--4"
     assert imported.task.instruction == "Find a blue mug."
     assert (imported.task.start_url, imported.task.site) == ("https://www.shop.example/", "shop.example")
-    assert imported.presses_enter is True
+    assert imported.task.presses_enter is True
     assert imported.steps[0].action.arguments.reasoning == "The box is there."
 
 
@@ -449,7 +449,7 @@ def test_comem_actions_become_ours(tmp_path, response, action):
     assert told(imported) == [action]
     assert imported.task.task_id == "suite/c1"
     assert imported.task.site == "shopping"
-    assert imported.presses_enter == (True if action[0] == "type" else None)
+    assert imported.task.presses_enter == (True if action[0] == "type" else None)
     assert imported.steps[0].reply == response
 
 

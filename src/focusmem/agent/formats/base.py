@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 from pydantic import ValidationError
 
 from focusmem.agent.decision import Decision
-from focusmem.browser.grounder import Point, Space
+from focusmem.browser.grounder import Point
 from focusmem.errors import GroundingError, UnreadableActionError
 from focusmem.schemas import Observation, Prompt, make_action, parse_action
 from focusmem.schemas.action import MAX_ARGUMENT_LENGTH, AnyAction
@@ -139,9 +139,3 @@ def number(value: Any, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UnreadableActionError(f"The argument {name!r} should be a number, but it is {str(value)[:40]!r}.")
     return float(value)
-
-
-__all__ = [
-    "ActionFormat", "Choice", "FormatName", "Point", "Reader", "Space", "chosen", "clicked", "describe", "number",
-    "pixel_of", "read_json", "resized_pixel", "scrolled", "seen_size", "typed", "unsupported",
-]  # fmt: skip

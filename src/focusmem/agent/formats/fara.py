@@ -13,7 +13,6 @@ from urllib.parse import quote_plus
 from focusmem.agent.decision import Decision
 from focusmem.agent.formats.base import (
     Choice,
-    Point,
     chosen,
     clicked,
     number,
@@ -24,6 +23,7 @@ from focusmem.agent.formats.base import (
     unsupported,
 )
 from focusmem.agent.formats.texts import FormatTexts
+from focusmem.browser.grounder import Point
 from focusmem.errors import UnreadableActionError
 from focusmem.schemas import Observation, Prompt, Turn
 from focusmem.schemas.action import MAX_REPLY_LENGTH

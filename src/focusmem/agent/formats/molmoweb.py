@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from focusmem.agent.decision import Decision
-from focusmem.agent.formats.base import Choice, Point, chosen, clicked, number, scrolled, typed, unsupported
+from focusmem.agent.formats.base import Choice, chosen, clicked, number, scrolled, typed, unsupported
 from focusmem.agent.formats.texts import FormatTexts
+from focusmem.browser.grounder import Point
 from focusmem.errors import UnreadableActionError
 from focusmem.schemas import Observation, Prompt, Turn
 from focusmem.schemas.action import MAX_REPLY_LENGTH

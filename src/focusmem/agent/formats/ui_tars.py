@@ -11,7 +11,6 @@ from typing import Final
 from focusmem.agent.decision import Decision
 from focusmem.agent.formats.base import (
     Choice,
-    Point,
     chosen,
     clicked,
     resized_pixel,
@@ -21,6 +20,7 @@ from focusmem.agent.formats.base import (
 )
 from focusmem.agent.formats.calls import read_call, read_place
 from focusmem.agent.formats.texts import FormatTexts
+from focusmem.browser.grounder import Point
 from focusmem.errors import UnreadableActionError
 from focusmem.schemas import Observation, Prompt, Screenshot, Turn
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from focusmem.agent.decision import Decision
-from focusmem.agent.formats.base import Choice, Point, chosen, clicked, scrolled, typed, unsupported
+from focusmem.agent.formats.base import Choice, chosen, clicked, scrolled, typed, unsupported
 from focusmem.agent.formats.calls import Call, read_call, read_place
 from focusmem.agent.formats.texts import FormatTexts
+from focusmem.browser.grounder import Point
 from focusmem.errors import UnreadableActionError
 from focusmem.schemas import Observation, Prompt, Turn
 from focusmem.thinking import set_thinking_aside

@@ -27,7 +27,8 @@ class MolmoWebExporter:
         return native_id(task_id)
 
     def write(self, attempt: Attempt, folder: Path) -> tuple[str, ...]:
-        steps = [_step(step, number) for number, step in enumerate(attempt.steps, start=1)]
+        presses_enter = attempt.task.presses_enter is True
+        steps = [_step(step, number, presses_enter) for number, step in enumerate(attempt.steps, start=1)]
         closing = None if attempt.trajectory is None else attempt.trajectory.closing
         if closing is not None and len(attempt.pages) > len(steps):
             steps.append(_look(len(steps) + 1, closing.url))
@@ -56,8 +57,8 @@ def _look(number: int, url: str | None) -> dict[str, Any]:
     }
 
 
-def _step(step: Step, number: int) -> dict[str, Any]:
-    name, values, description = (None, None, None) if step.action is None else _action(step)
+def _step(step: Step, number: int, presses_enter: bool) -> dict[str, Any]:
+    name, values, description = (None, None, None) if step.action is None else _action(step, presses_enter)
     thought = None if step.action is None else step.action.arguments.reasoning or ""
     told = None if name is None else f"{name}({', '.join(f'{key}={value!r}' for key, value in (values or {}).items())})"
     return _look(number, step.url) | {
@@ -71,7 +72,7 @@ def _step(step: Step, number: int) -> dict[str, Any]:
     }
 
 
-def _action(step: Step) -> tuple[str, dict[str, Any], str | None]:
+def _action(step: Step, presses_enter: bool) -> tuple[str, dict[str, Any], str | None]:
     """The action's name and values, and our words for the element."""
     action = step.action
     assert action is not None
@@ -86,8 +87,8 @@ def _action(step: Step) -> tuple[str, dict[str, Any], str | None]:
         case "type":
             text = action.arguments.text
             if place is None:
-                return "keyboard_type", {"text": text}, action.arguments.description
-            values = {**place, "text": text, "press_enter": False, "clear_before_typing": True}
+                return "keyboard_type", {"text": f"{text}\n" if presses_enter else text}, action.arguments.description
+            values = {**place, "text": text, "press_enter": presses_enter, "clear_before_typing": True}
             return "gemini_type_text_at", values, action.arguments.description
         case "scroll":
             sign = 1 if action.arguments.direction == "down" else -1

@@ -30,9 +30,8 @@ _ROUND: Final = str.maketrans("[]", "()")
 
 class WebVoyagerExporter:
     cannot_hold = (
-        "addresses of pages after the first, places of clicks, raw replies that could be read, and the page after "
-        "the answer",
-        "whether typing pressed Enter: in this format it always does",
+        "addresses of pages after the first, places of clicks, raw replies that could be read, and the page after the "
+        "answer",
     )
 
     def folder(self, task_id: str) -> str:
@@ -44,6 +43,8 @@ class WebVoyagerExporter:
         task = attempt.task
         instruction = slots.task(task.instruction)
         opening = f"Now given a task: {instruction}  Please interact with {task.start_url} and get the answer. \n"
+        if task.presses_enter is not True and any(step.action and step.action.name == "type" for step in attempt.steps):
+            slots.changes["typing presses Enter in this format, and did not in the run"] = None
         said = ""
         for step in attempt.steps:
             messages.append(_look(f"{opening}{OBSERVATION}{said}"))

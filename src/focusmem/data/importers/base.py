@@ -71,8 +71,6 @@ class Imported:
     screenshots: Mapping[str, Screenshot]
     """The screenshots of the steps and of the closing, by digest."""
     closing: Closing | None = None
-    presses_enter: bool | None = None
-    """Whether typing pressed Enter; None if nothing was typed or nobody knows."""
     outcome: Outcome = "not_judged"
     reason: str = "The files hold no verdict."
     """Where the outcome comes from."""
@@ -263,7 +261,7 @@ class Recording:
 
     @property
     def presses_enter(self) -> bool | None:
-        """Whether typing pressed Enter. A trajectory has one rule for all its texts."""
+        """Whether typing pressed Enter, by one rule for all texts; None if nothing was typed, or nobody knows."""
         if len(self.typing) > 1:
             raise no_equivalent("typing that only sometimes presses Enter")
         return next(iter(self.typing), None)
@@ -279,12 +277,13 @@ class Recording:
                 instruction=instruction,
                 start_url=start_url,
                 site=site,
+                presses_enter=self.presses_enter,
                 max_steps=max(Task.model_fields["max_steps"].default, len(self.steps)),
             )
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
             raise RejectedError(MALFORMED, f"{problem['loc'][0]} {describe_problem(problem)}.") from None
-        return Imported(task, tuple(self.steps), self.screenshots, self.closing, self.presses_enter, **verdict)
+        return Imported(task, tuple(self.steps), self.screenshots, self.closing, **verdict)
 
 
 def _printable(text: str) -> str:

@@ -35,7 +35,7 @@ _SCROLL_KEYS: Final = {
 
 
 class Pages(Protocol):
-    """A world of scenes. An unknown path has a scene too, which says so."""
+    """A world of scenes. An unknown path also has a scene; it says that the page does not exist."""
 
     def scene(self, path: str) -> Scene:
         """Equal paths give equal scenes."""

@@ -71,6 +71,25 @@ function figureTable() {
   return make("table", { class: "figures" }, make("thead", {}, head), make("tbody", {}, ...rows));
 }
 
+function taskSets() {
+  // Runs beside each other usually have the same tasks; then one line says which.
+  const lines = index.runs.map((run) => taskSetWords(run.figures)).filter(Boolean);
+  return [...new Set(lines)].map((words) => make("p", { class: "more tasks" }, words));
+}
+
+function taskSetWords({ num_tasks, subset }) {
+  if (!subset) return null;
+  const moved = typeof subset.num_days === "number" ? `dates moved by ${number(subset.num_days)} days` : null;
+  const parts = [
+    `${number(num_tasks)} tasks of ${subset.suite}`,
+    subset.revision ? `revision ${subset.revision}` : null,
+    moved,
+    subset.num_left_out > 0 ? `${number(subset.num_left_out)} left out` : null,
+    subset.sha256 ? `subset ${subset.sha256.slice(0, 12)}` : null,
+  ];
+  return parts.filter(Boolean).join(", ");
+}
+
 function both(row) {
   return row.states.length === 2 && row.states.every((state) => state !== null);
 }
@@ -184,6 +203,6 @@ function drawHeader() {
     make("button", { type: "button", class: "quiet", id: "show-keys", title: "list of keys (?)", click: showKeys }, "? Keys"),
   );
   const title = make("div", { class: "title" }, make("h1", {}, "focusmem trace"), about(), problems());
-  const middle = make("div", { class: "summary" }, figureTable(), ...judgeLines(), comparison());
+  const middle = make("div", { class: "summary" }, figureTable(), ...taskSets(), ...judgeLines(), comparison());
   byId("header").replaceChildren(title, middle, buttons);
 }
