@@ -10,7 +10,21 @@ from typing import NoReturn
 
 import typer
 
-from focusmem.cli import bank, bench, compare, demo, judge, lab_memory, model, report, run, suites, train, trajectory
+from focusmem.cli import (
+    bank,
+    bench,
+    compare,
+    data,
+    demo,
+    judge,
+    lab_memory,
+    model,
+    report,
+    run,
+    suites,
+    train,
+    trajectory,
+)
 from focusmem.errors import FocusmemError
 
 _MISTAKEN, _INTERRUPTED = 2, 130
@@ -28,6 +42,7 @@ app.add_typer(model.app, name="model", help="The parts of the memory pathway and
 app.add_typer(lab_memory.app, name="lab", help="The small offline world: sites, tasks, solvers, policy, memories.")
 app.add_typer(trajectory.app, name="trajectory", help="Check stored trajectories.")
 app.add_typer(bank.app, name="bank", help="Store trajectories and find the useful ones.")
+app.add_typer(data.app, name="data", help="Read other agents' results, and write ours for benchmarks' own scripts.")
 app.add_typer(bench.app, name="bench", help="Measure how fast the parts are on this machine.")
 app.command(name="train")(train.train)
 app.command(name="judge")(judge.judge)

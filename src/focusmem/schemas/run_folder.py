@@ -12,6 +12,7 @@
 <run>/results.json                             the figures
 <run>/judging.json                             what each judge cost, and how far judges agree
 <run>/screening.json                           the frozen subset, if the run was screened
+<run>/import.json                              what was read and what was refused, if the run was imported
 """
 
 import json
@@ -56,6 +57,7 @@ VERDICTS_FOLDER = "verdicts"
 AUDIT_FILE = "audit.json"
 JUDGING_FILE = "judging.json"
 SCREENING_FILE = "screening.json"
+IMPORT_FILE = "import.json"
 EPISODES_FOLDER = "episodes"
 TRAJECTORY_FOLDER = "trajectory"
 RECALLED_FOLDER = "recalled"
