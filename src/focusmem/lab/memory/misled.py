@@ -39,7 +39,8 @@ class MisledRetriever:
         """Trajectory ids by task."""
         self._stored: dict[str, StoredTrajectory] = {}
 
-    def find(self, decisions: Sequence[Decision], top: int) -> list[Search]:
+    def find(self, decisions: Sequence[Decision], top: int, num_recent: int) -> list[Search]:
+        """`num_recent` decides nothing here, because nothing is searched."""
         return [self._search(decision.task.task_id, top) for decision in decisions]
 
     def load(self, trajectory_id: str) -> StoredTrajectory:
