@@ -51,7 +51,7 @@ from focusmem.lab.world.world import World
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.settings import resolved
-from focusmem.training.config import LoopConfig
+from focusmem.training.config import READOUT_TIMES, LoopConfig
 from focusmem.training.departures import ROUNDED, Departures
 from focusmem.training.variants import Variant
 
@@ -155,7 +155,7 @@ class Lane:
         training = LabTraining(
             variant=job.chosen,
             loop_a=loop,
-            loop_b=replace(loop, gate_rate_times=job.gate_rate),
+            loop_b=replace(loop, gate_rate_times=job.gate_rate, readout_rate_times=READOUT_TIMES),
             start=None if job.start is None else Path(job.start),
             max_minutes=left_minutes,
             stream=StreamConfig(

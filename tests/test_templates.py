@@ -36,3 +36,9 @@ def test_an_optional_slot_may_be_left_out_but_no_other_put_in(tmp_path):
     (tmp_path / "greeting.txt").write_text("Hello {{stranger}}")
     with pytest.raises(ConfigError, match="stranger"):
         Templates(tmp_path, slots={"greeting": {"name"}}, optional=frozenset({"name"}))
+
+
+def test_pieces_say_which_slot_they_fill(tmp_path):
+    templates = make(tmp_path, "{{name}}, {{body}}!", {"name", "body"})
+    pieces = templates.pieces("greeting", name="{{body}}", body="x")
+    assert pieces == [(None, ""), ("name", "{{body}}"), (None, ", "), ("body", "x"), (None, "!")]

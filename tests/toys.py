@@ -9,7 +9,7 @@ from focusmem.model.config import MemoryConfig
 from focusmem.model.injection import Place
 from focusmem.model.lora import LoraConfig
 from focusmem.model.policy import MemoryPolicy
-from focusmem.schemas import Prompt, Turn
+from focusmem.schemas import Instruction, Prompt, Turn
 
 EPISODIC, WORKING = 0, 1
 
@@ -43,7 +43,7 @@ def decision(seed: int, *, num_events: int = 1) -> Prompt:
         Turn("user", (make_screenshot(seed + 10 + event, width=64, height=96), f"Step {event}: click {seed}"))
         for event in range(num_events)
     ]
-    task = Turn("user", (f"Task: find item {seed * 7}",))
+    task = Turn("user", ("Task: ", Instruction(f"find item {seed * 7}")))
     now = Turn("user", (make_screenshot(seed, width=128, height=64), "This is the page now."))
     return (Turn("system", ("You act on web pages.",)), *history, task, now)
 

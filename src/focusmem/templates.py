@@ -36,5 +36,10 @@ class Templates:
         return sha256_hex(json.dumps(self._texts, sort_keys=True).encode())
 
     def fill(self, name: str, /, **values: str | int) -> str:
-        """A template with its slots filled. Values are inserted as they are and never searched for slots."""
-        return _SLOT.sub(lambda match: str(values[match.group(1)]), self._texts[name])
+        """A template with its slots filled. Values are inserted unchanged and are not searched for slots."""
+        return "".join(text for _, text in self.pieces(name, **values))
+
+    def pieces(self, name: str, /, **values: str | int) -> list[tuple[str | None, str]]:
+        """The filled template in pieces, each with the name of its slot; None for the template's own words."""
+        texts = _SLOT.split(self._texts[name])  # words and names of slots in turn
+        return [(text, str(values[text])) if place % 2 else (None, text) for place, text in enumerate(texts)]

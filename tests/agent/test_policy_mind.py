@@ -17,7 +17,7 @@ from focusmem.errors import ConfigError, WorldError
 from focusmem.evidence import Serialiser, working_items
 from focusmem.lab.policy.texts import PROMPTS
 from focusmem.model.generation import GenerationConfig
-from focusmem.schemas import LeftOut, StepNotes, Turn
+from focusmem.schemas import Instruction, LeftOut, StepNotes, Turn
 from toys import make_policy
 
 SHORT = GenerationConfig(max_new_tokens=6)
@@ -102,7 +102,7 @@ def test_every_event_is_either_shown_or_remembered(memory, policy):
 
 
 def test_prompts_may_be_replaced(memory, policy):
-    other = (Turn("user", ("What would you do?",)),)
+    other = (Turn("user", (Instruction("What would you do?"),)),)
     mind = PolicyMind(policy, LatentFront(memory, Serialiser(), MemoryUse(num_recent=4)))
     [fronted] = mind.prepare([make_decision(num_steps=6)], [other]).fronted
     assert fronted.prompt == other

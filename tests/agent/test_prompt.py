@@ -6,7 +6,7 @@ from factories import make_screenshot
 from focusmem.agent.prompt import PromptBuilder, RecentEvent
 from focusmem.errors import StorageError
 from focusmem.lab.policy.texts import PROMPTS
-from focusmem.schemas import ACTION_NAMES, Screenshot
+from focusmem.schemas import ACTION_NAMES, Instruction, Screenshot
 
 
 def build(num_recent: int, prompts=None):
@@ -29,6 +29,19 @@ def test_the_papers_parts_in_the_papers_order():
     assert "7" in text_of(budget)
     assert now.parts[0] == make_screenshot(99)
     assert "JSON" in text_of(reminder)
+
+
+def test_the_prompt_says_whether_typing_presses_enter():
+    def system(**changes):
+        asked = {"instruction": "x", "recent": [], "screenshot": make_screenshot(1), "actions_left": 7}
+        return text_of(PromptBuilder()(**asked, **changes)[0])
+
+    fills, sends = system(), system(presses_enter=True)
+    assert "Enter is pressed after it" not in fills
+    assert sends == fills.replace(
+        "the text to type, not empty>", "the text to type, not empty; Enter is pressed after it>"
+    )
+    assert sends != fills
 
 
 def test_only_the_last_three_events_are_shown():
@@ -63,3 +76,9 @@ def test_errors_are_left_out_where_they_are_not_to_be_shown():
     assert "no such button" in text_of(shown(recent=[failed], **ask)[1])
     assert hidden(recent=[failed], **ask) == hidden(recent=[replace(failed, error=None)], **ask)
     assert shown.digest != hidden.digest
+
+
+@pytest.mark.parametrize("prompts", [None, PROMPTS / "agent"])
+def test_the_instruction_is_a_part_of_its_own(prompts):
+    parts = [part for turn in build(2, prompts) for part in turn.parts if isinstance(part, Instruction)]
+    assert parts == ["Find {{the}} lamp."]

@@ -51,6 +51,7 @@ def test_every_option_has_a_help_text_and_the_command_a_line_to_paste(path):
         ),
         ("bench", "readout"),
         ("bench", "bank"),
+        ("bench", "select"),
         ("model", "describe"),
     ],
     ids=" ".join,

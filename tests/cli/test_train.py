@@ -139,8 +139,8 @@ def test_mistakes_are_told_in_a_sentence(folder, tmp_path):
 def test_what_is_missing_is_told(folder, tmp_path):
     (tmp_path / "full.toml").write_text(run("train", "full", "--dry-run").stdout)
     for words, expected in (
-        ((), "which variant of memory"),
-        (("full",), "give one with --out"),
+        ((), "variant is missing"),
+        (("full",), "give it with --out"),
         (("readout", "--config", tmp_path / "full.toml"), "settings of the variant 'full'; leave out 'readout'"),
         (
             ("full", folder / "own", "--policy", "toy", "--device", "cpu", "--out", tmp_path / "run"),

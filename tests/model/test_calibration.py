@@ -6,10 +6,13 @@ from focusmem.model.gate import GateConfig, TrustGate
 from focusmem.model.readout import Readout, ReadoutConfig
 
 WIDTH, EVIDENCE_WIDTH, NUM = 16, 12, 400
+WIDTHS = {"state_width": WIDTH, "policy_width": WIDTH, "evidence_width": EVIDENCE_WIDTH}
 
 
 def seen_by_a_gate(*, sees_evidence):
-    gate = TrustGate(GateConfig(sees_evidence=sees_evidence), policy_width=WIDTH, evidence_width=EVIDENCE_WIDTH)
+    gate = TrustGate(
+        GateConfig(sees_evidence=sees_evidence), state_width=WIDTH, policy_width=WIDTH, evidence_width=EVIDENCE_WIDTH
+    )
     common = 5 * torch.randn(WIDTH)
     state = torch.randn(NUM, WIDTH) * torch.rand(WIDTH) + common
     blocks, summary = torch.randn(NUM, 8, WIDTH) + 3 * common, 100 + 50 * torch.randn(NUM, EVIDENCE_WIDTH)
@@ -17,7 +20,9 @@ def seen_by_a_gate(*, sees_evidence):
 
 
 def seen_by_a_readout():
-    readout = Readout(ReadoutConfig(), num_tokens=4, policy_width=WIDTH, evidence_width=EVIDENCE_WIDTH, width=WIDTH)
+    readout = Readout(
+        ReadoutConfig(), num_tokens=4, state_width=WIDTH, policy_width=WIDTH, evidence_width=EVIDENCE_WIDTH, width=WIDTH
+    )
     roles = torch.randn(2, WIDTH)[torch.randint(2, (NUM,))]
     state = torch.randn(NUM, WIDTH) + 30 * torch.randn(WIDTH)
     return readout.norms, [readout.seen(state, torch.randn(NUM, EVIDENCE_WIDTH), roles).detach()]

@@ -183,7 +183,7 @@ def test_a_card_that_does_not_fit_is_refused(stored, tmp_path, change, message):
         ("gate.stretch", ["a", "b"], r"gate\.stretch"),
         ("gate.sees_evidence", "no", r"gate\.sees_evidence is 'no': input should be a valid boolean"),
         ("gate.evidence_source", {}, r"evidence_source is '\{\}'|gate\.evidence_source is \{\}"),
-        ("state_source", 3, r"state_source is 3; choose one of 'embeddings' or 'hidden'"),
+        ("state_source", 3, r"state_source is 3; choose one of 'joined', 'summed', 'embeddings' or 'hidden'"),
         ("lora", None, r"lora is None: input should be an object"),
     ],
 )

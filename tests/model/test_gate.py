@@ -9,7 +9,7 @@ from focusmem.model.gate import GateConfig, Trust, TrustGate, logit_of, trust_of
 
 def make_gate(**config) -> TrustGate:
     torch.manual_seed(0)
-    return TrustGate(GateConfig(**config), policy_width=16, evidence_width=12).eval()
+    return TrustGate(GateConfig(**config), state_width=16, policy_width=16, evidence_width=12).eval()
 
 
 def with_logit(gate: TrustGate, logit: float) -> TrustGate:
@@ -127,7 +127,7 @@ def test_one_projection_for_state_and_evidence():
     """What it makes of the one it makes of the other, and there is nothing else to learn."""
     config = GateConfig(sees_evidence=True, evidence_source="embeddings", shares_projection=True)
     torch.manual_seed(0)
-    gate = TrustGate(config, policy_width=16, evidence_width=16)
+    gate = TrustGate(config, state_width=16, policy_width=16, evidence_width=16)
     torch.nn.init.normal_(gate.out.weight)
     state, blocks, _, _ = inputs(3)
     hidden = []
@@ -137,11 +137,11 @@ def test_one_projection_for_state_and_evidence():
     assert torch.equal(of_state, of_evidence)
     torch.testing.assert_close(of_both, of_state.square())
     assert not torch.allclose(gate.logits(state, blocks, state.roll(1, 0)), logits)
-    own = TrustGate(GateConfig(sees_evidence=True), policy_width=16, evidence_width=16)
+    own = TrustGate(GateConfig(sees_evidence=True), state_width=16, policy_width=16, evidence_width=16)
     missing = own.state_dict().keys() - gate.state_dict().keys()
     assert missing == {"project_evidence.weight", "project_evidence.bias"}
     with pytest.raises(ConfigError, match="no embeddings in common"):
-        TrustGate(config, policy_width=16, evidence_width=12)
+        TrustGate(config, state_width=16, policy_width=16, evidence_width=12)
 
 
 @pytest.mark.parametrize(

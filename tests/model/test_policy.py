@@ -133,7 +133,9 @@ def test_padding_changes_nothing():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("state_source", [{}, {"state_source": "hidden", "state_layer": 2}])
+@pytest.mark.parametrize(
+    "state_source", [{}, {"state_source": "embeddings"}, {"state_source": "hidden", "state_layer": 2}]
+)
 def test_zero_adapter_makes_dynamic_equal_fixed_bit_for_bit(state_source):
     policy = make_policy(is_trained=False, **state_source)
     prompts, records, places = three_decisions()
@@ -155,7 +157,9 @@ def test_the_same_item_reads_differently_for_different_states():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("state_source", [{}, {"state_source": "hidden", "state_layer": 3}])
+@pytest.mark.parametrize(
+    "state_source", [{}, {"state_source": "embeddings"}, {"state_source": "hidden", "state_layer": 3}]
+)
 def test_the_state_does_not_see_the_reply(state_source):
     policy = make_policy(**state_source)
     prompts = [decision(0), decision(1, num_events=2)]
@@ -165,7 +169,7 @@ def test_the_state_does_not_see_the_reply(state_source):
 @torch.no_grad()
 def test_state_sources_pool_what_they_say():
     prompts = [decision(0)]
-    by_embeddings, by_hidden = make_policy(), make_policy(state_source="hidden", state_layer=2)
+    by_embeddings, by_hidden = make_policy(state_source="embeddings"), make_policy(state_source="hidden", state_layer=2)
     [row] = by_embeddings.embed(prompts)
     torch.testing.assert_close(by_embeddings.state([row])[0], row.embeds_SD.mean(0))
     hidden = by_hidden.backbone.run(stack_rows([row]), num_layers=2)[0].mean(0)
@@ -182,7 +186,9 @@ def test_state_layer_must_exist():
         make_config(state_source="hidden", state_layer=1, gate=gate)
 
 
-@pytest.mark.parametrize("state_source", [{}, {"state_source": "hidden", "state_layer": 2}])
+@pytest.mark.parametrize(
+    "state_source", [{}, {"state_source": "embeddings"}, {"state_source": "hidden", "state_layer": 2}]
+)
 def test_gradients_reach_all_of_the_memory_pathway_and_nothing_of_the_policy(state_source):
     policy = make_policy(**state_source).train()
     torch.nn.init.constant_(policy.gate.out.bias, 0.5)  # at full trust a draw saturates and has no slope
@@ -365,7 +371,7 @@ def test_blocks_are_as_read_and_the_gate_scales_what_is_injected():
     assert True in memory.keep
     assert False in memory.keep
     torch.testing.assert_close(memory.blocks_NKD, policy.read(items, places, policy.state(rows)))
-    again = policy.gate.logits(memory.state_ND, memory.blocks_NKD, memory.evidence_NE)
+    again = policy.gate.logits(memory.gate_state_NU, memory.blocks_NKD, memory.evidence_NE)
     torch.testing.assert_close(again, memory.trust.logits_N)
     injected = policy.inject(rows, memory)
     presences = [row.presence_S for row in injected if row.presence_S is not None]

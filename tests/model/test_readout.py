@@ -7,7 +7,14 @@ from focusmem.model.readout import Readout, ReadoutConfig
 
 def make_readout(policy_width=16, evidence_width=16, width=16) -> Readout:
     torch.manual_seed(0)
-    return Readout(ReadoutConfig(), num_tokens=4, policy_width=policy_width, evidence_width=evidence_width, width=width)
+    return Readout(
+        ReadoutConfig(),
+        num_tokens=4,
+        state_width=policy_width,
+        policy_width=policy_width,
+        evidence_width=evidence_width,
+        width=width,
+    )
 
 
 def test_residual_starts_at_zero_and_has_the_shape_of_the_queries():

@@ -12,7 +12,7 @@ from focusmem.lab.shipped import SHIPPED_MEMORIES, Weights
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.gate import logit_of
 from focusmem.recipes.lab_training import lab
-from focusmem.recipes.training import PAPER, card_notes, paper, paper_lab, recipe
+from focusmem.recipes.training import PAPER, card_notes, focusmem, paper, paper_lab, recipe
 from focusmem.settings import flattened, resolved, to_plain
 from focusmem.training.departures import ROUNDED, Departures
 
@@ -66,6 +66,7 @@ GIVEN = {
 """What the paper says."""
 OF_BOTH_LOOPS = {
     "gate_rate_times": 1.0,
+    "readout_rate_times": 1.0,
     "warmup_share": 0.1,
     "max_gradient_norm": 1.0,
     "is_bfloat16": True,
@@ -97,6 +98,7 @@ ELSEWHERE = {
 ELSEWHERE_IN_BOTH_LOOPS = {
     "seed": 0, "recomputes_blocks": None, "packs_rows": False, "stores_half": False, "num_passes": 1,
     "max_group_tokens": 65_536, "num_workers": 4, "save_every_steps": 500, "log_every_steps": 10, "max_minutes": None,
+    "max_query_change": 4.0, "num_held_out": 32,
 }  # fmt: skip
 
 
@@ -123,6 +125,15 @@ def test_the_papers_recipes_depart_in_nothing(name):
     scale = {line.partition(" ")[0] for line in card_notes(paper_lab(name))["scale"]}
     assert {"policy", "embedder", "variant.memory.lora.rank"} <= scale
     assert recipe("paper-lab", name).recipe == card_notes(paper_lab(name))["recipe"] == "paper-lab"
+
+
+def test_our_own_recipe_departs_in_the_readouts_state_and_rate_alone():
+    own = card_notes(focusmem("full"))["departures"]
+    assert own == [
+        "loop_b.readout_rate_times is 3.0 (paper: 1.0)",
+        "variant.memory.state_source is joined (paper: embeddings)",
+    ]
+    assert card_notes(focusmem("action-only"))["departures"] == [], "fixed blocks have neither"
 
 
 def test_the_literal_recipe_differs_from_the_papers_in_sizes_and_models_alone():

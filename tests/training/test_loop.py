@@ -304,17 +304,21 @@ def test_workers_change_nothing_but_the_waiting(tmp_path):
     assert equal(*memories)
 
 
-def test_the_gate_alone_learns_at_its_own_rate(tmp_path):
+@pytest.mark.parametrize("part", ["gate", "readout"])
+def test_a_part_learns_at_its_own_rate(part, tmp_path):
     before = weights_of(make_memory_policy())
     moved = {}
     for times in (1.0, 10.0):
         policy = make_memory_policy()
-        loop = make_loop(num_steps=1, weight_decay=0.0, gate_rate_times=times)
+        loop = make_loop(num_steps=1, weight_decay=0.0, max_query_change=None, **{f"{part}_rate_times": times})
         train(policy, make_data(1), StageB(), loop, tmp_path / str(times))
         moved[times] = {name: tensor - before[name] for name, tensor in weights_of(policy).items()}
-    assert any(name.startswith("gate.") and moved[1.0][name].abs().max() > 0 for name in before)
+    assert any(name.startswith(f"{part}.") and moved[1.0][name].abs().max() > 0 for name in before)
     for name in before:
-        expected = moved[1.0][name] * (10 if name.startswith("gate.") else 1)
+        if name.startswith("state."):  # calibrated, not trained
+            assert torch.equal(moved[10.0][name], moved[1.0][name])
+            continue
+        expected = moved[1.0][name] * (10 if name.startswith(f"{part}.") else 1)
         torch.testing.assert_close(moved[10.0][name], expected, rtol=1e-3, atol=1e-6)
 
 
@@ -358,7 +362,7 @@ def test_a_damaged_save_is_refused_and_the_one_before_it_still_serves(tmp_path, 
             "changed": content[:-100] + bytes(100),
             "cut": content[: len(content) // 2],
             "card": content[:10],
-            "version": content.replace(b'"schema_version": 2', b'"schema_version": 9'),
+            "version": content.replace(b'"schema_version": 3', b'"schema_version": 9'),
         }[damage]
     )
     with pytest.raises(CheckpointError, match=r"damaged|cannot be read|another version"):
@@ -573,6 +577,9 @@ def test_batches_without_items_train_nothing_and_break_nothing(tmp_path):
     [
         {"learning_rate": 0.0},
         {"gate_rate_times": 0.0},
+        {"readout_rate_times": 0.0},
+        {"max_query_change": 0.0},
+        {"num_held_out": 0},
         {"warmup_share": 1.0},
         {"max_gradient_norm": -1.0},
         {"num_passes": 0},
@@ -637,7 +644,8 @@ def test_packed_rows_learn_the_same(tmp_path):
         losses = [line["loss"] for stage in "ab" for line in read_metrics(folder / stage / "metrics.jsonl")]
         learnt[packs_rows] = weights_of(policy), losses
     for name, tensor in learnt[False][0].items():
-        torch.testing.assert_close(learnt[True][0][name], tensor, rtol=1e-3, atol=1e-4)
+        # Adam turns the sign of a vanishing gradient into a whole step, so a few numbers may stray a little.
+        torch.testing.assert_close(learnt[True][0][name], tensor, rtol=1e-3, atol=3e-4)
     for one, two in zip(learnt[True][1], learnt[False][1], strict=True):
         assert one == pytest.approx(two, rel=1e-4)
 

@@ -3,6 +3,7 @@ import json
 from PIL import Image
 
 from focusmem.training.plots import plot_run
+from focusmem.training.vital_signs import VitalSigns
 
 
 def line(step: int, *, gate: bool) -> dict:
@@ -28,11 +29,11 @@ def test_draws_each_loss_and_the_gate_where_there_is_one(tmp_path):
             assert len(image.convert("RGB").getcolors(10**6)) > 50, "something is drawn"
 
 
-def test_draws_what_a_readout_does(tmp_path):
-    readout = {"query_change_rms": 0.02, "base_query_rms": 1.0, "own_nats": 0.4, "shuffled_nats": None}
-    lines = [line(1, gate=False), line(2, gate=False) | {"readout": readout}]
+def test_draws_the_vital_signs_that_were_measured(tmp_path):
+    signs = VitalSigns(60, 0.5, 0.4, None, 1.0, 0.02).as_plain()
+    lines = [line(1, gate=False), line(2, gate=False) | {"vital_signs": signs}]
     (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in lines))
-    assert [path.name for path in plot_run(tmp_path, title="stage_b")] == ["losses.png", "readout.png"]
+    assert [path.name for path in plot_run(tmp_path, title="stage_b")] == ["losses.png", "vital.png"]
 
 
 def test_a_run_without_steps_has_no_pictures(tmp_path):

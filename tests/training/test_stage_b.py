@@ -13,6 +13,7 @@ from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.gate import GateConfig
 from focusmem.model.injection import Place
 from focusmem.model.policy import MemoryPolicy
+from focusmem.model.readout import ReadoutConfig
 from focusmem.training.batch import ListedBatches, TrainingBatch
 from focusmem.training.pathway import EncodedShare, embed, row_sums, target_hidden
 from focusmem.training.prepared import Preparer
@@ -90,9 +91,11 @@ def test_what_begins_to_learn_is_calibrated_by_the_first_batch_and_once(config, 
     [nothing] = surveyed(replace(make_batch(), decisions=no_uses))
     calibrate(stage.fresh_norms(policy), nothing)
     assert stage.fresh_norms(policy), "nothing was seen"
-    [whole] = surveyed(make_batch())
-    torch.testing.assert_close(sum(surveyed(make_batch(), 2)), whole, rtol=1e-4, atol=1e-4)
-    calibrate(stage.fresh_norms(policy), whole)
+    while norms := stage.fresh_norms(policy):  # of the state, then of what sees it
+        [whole] = surveyed(make_batch())
+        torch.testing.assert_close(sum(surveyed(make_batch(), 2)), whole, rtol=1e-4, atol=1e-4)
+        assert calibrate(norms, whole)
+    assert are_calibrated(policy.pool.norms)
     assert are_calibrated(policy.readout.norms) == config.is_dynamic
     assert are_calibrated(policy.gate.norms) == config.is_gated
     assert not stage.fresh_norms(policy)
@@ -244,7 +247,7 @@ def test_what_keeping_costs_is_measured_without_bias():
         with torch.no_grad():
             return row_sums(policy.backbone, injected, target_hidden(policy.backbone, injected, max_tokens=65_536))
 
-    trust_N = policy.gate.logits(memory.state_ND, memory.blocks_NKD, memory.evidence_NE).sigmoid()
+    trust_N = policy.gate.logits(memory.gate_state_NU, memory.blocks_NKD, memory.evidence_NE).sigmoid()
     expected, found = 0.0, 0.0
     for pattern in itertools.product([False, True], repeat=most):
         keep = [False] * len(memory.places)
@@ -371,7 +374,7 @@ def test_begins_with_stage_a_and_trains_everything(stage_a, tmp_path):
 def test_begins_with_nothing_else(stage_a, tmp_path):
     policy = make_memory_policy()
     Checkpoint.save(policy, tmp_path / "other", notes={"stage": "stage_c"})
-    with pytest.raises(CheckpointError, match=r"one of its own, but .* was left by 'stage_c'"):
+    with pytest.raises(CheckpointError, match=r"from stage B, but .* was left by 'stage_c'"):
         train_stage_b(policy, make_data(1), tmp_path / "run", start=tmp_path / "other")
     other = MemoryPolicy(Backbone.toy(num_layers=2, seed=9), make_memory_policy().config)
     with pytest.raises(CheckpointError, match="same architecture but other weights"):
@@ -403,3 +406,54 @@ def test_another_source_of_the_state_begins_with_the_same_memory(stage_a, tmp_pa
     trained = Checkpoint.open(result.memory)
     assert (trained.config.state_source, trained.config.state_layer) == ("hidden", 1)
     assert trained.config.gate.sees_evidence
+
+
+@pytest.mark.parametrize("source", ["joined", "summed"])
+def test_a_readout_may_begin_on_a_stage_a_of_the_papers_state(source, tmp_path):
+    """State, readout and gate are then fresh; what stage A has trained is taken over."""
+    before = make_memory_policy(state_source="embeddings", seed=3)
+    Checkpoint.save(before, tmp_path / "start", notes={"stage": "stage_a"})
+    policy = make_memory_policy(state_source=source, is_trained=False, readout=ReadoutConfig(hidden_width=32))
+    loop = make_loop(learning_rate=1e-30, num_steps=1)
+    result = train_stage_b(policy, make_data(1), tmp_path / "run", start=tmp_path / "start", loop=loop)
+    theirs, own = before.trained_state(), policy.trained_state()
+    for name in own:
+        if name.startswith(("encoder.", "compressor.")):
+            assert torch.equal(own[name], theirs[name]), name
+    assert own["readout.out.weight"].abs().max() < 1e-20
+    assert are_calibrated(policy.pool.norms)
+    assert Checkpoint.open(result.memory).config.state_source == source
+
+
+def test_a_readout_may_begin_on_fixed_blocks_of_stage_b_but_a_trained_one_keeps_its_state(tmp_path):
+    for name, is_dynamic in (("fixed", False), ("dynamic", True)):
+        notes = {"stage": "stage_b", "config": {"stage": {"is_dynamic": is_dynamic, "is_gated": False}}}
+        Checkpoint.save(make_memory_policy(state_source="embeddings"), tmp_path / name, notes=notes)
+    stage = StageBConfig(is_gated=False)
+    result = train_stage_b(
+        make_memory_policy(), make_data(1), tmp_path / "a", start=tmp_path / "fixed", stage=stage, loop=make_loop()
+    )
+    assert result.is_finished
+    with pytest.raises(CheckpointError, match="state_source = embeddings"):
+        train_stage_b(
+            make_memory_policy(),
+            make_data(1),
+            tmp_path / "b",
+            start=tmp_path / "dynamic",
+            stage=stage,
+            loop=make_loop(),
+        )
+
+
+def test_state_then_readout_and_gate_are_calibrated_with_the_first_batch():
+    """In this order, because the latter see the state."""
+    policy, stage = make_memory_policy(is_trained=False), StageB()
+    [share] = Preparer(policy, stage.needs).shares(make_batch(), [0], 1)
+    rows = embed(policy, share)
+    order = []
+    while norms := stage.fresh_norms(policy):
+        order.append(norms)
+        assert calibrate(norms, moments_of(norms, stage.norm_inputs(policy, share, rows, max_tokens=65_536)))
+    assert order == [policy.pool.norms, [*policy.readout.norms, *policy.gate.norms]]
+    reads = [row for place, row in enumerate(rows.decisions) if place in {one.row for one in share.places}]
+    assert policy.state(reads).isfinite().all()

@@ -23,7 +23,7 @@ KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
 
 _MomentKey: TypeAlias = tuple[str, tuple[str, ...], tuple[str, ...]]
-"""Instruction, actions and digests of screenshots: all that an embedder reads of a moment."""
+"""What an embedder reads of a moment: instruction, actions and digests of screenshots."""
 _Query: TypeAlias = tuple[Vectors, LeftOut]
 """A vector (D,), and the part of the moment that was left out of the vector."""
 
@@ -82,7 +82,7 @@ class BankRetriever:
         return Search(found, hits.removed, None if left_out.is_nothing else left_out)
 
     def _sources(self) -> tuple[str, ...] | None:
-        """Read again for each search, because the bank's trusted sources may change."""
+        """The trusted sources are read again for each search, because they may change."""
         return sources_to_search(self.bank, only_trusted=self._only_trusted)
 
     def _embed(self, moments: Sequence[Moment]) -> list[_Query]:

@@ -1,4 +1,4 @@
-"""The seam: what finds trajectories for decisions."""
+"""The seam: a retriever finds trajectories for decisions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Many trajectories in and out of a bank: from folders, from exports, and to exports."""
+"""Adds trajectories from folders and exports to a bank, and writes exports."""
 
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -53,7 +53,7 @@ def add_folders(
 
 
 def _from(source: str | None, items: list[StoredTrajectory]) -> list[StoredTrajectory]:
-    """The same trajectories, of this source; with None, of the sources that they name."""
+    """The same trajectories with this source. With None, each keeps the source that it names."""
     if source is None:
         return items
     update = {"source": source}
@@ -118,7 +118,7 @@ class _UnusableError(Exception):
 
 
 def _export_one(bank: StoredBank, name: str, export: ExportFolder) -> str:
-    """Returns the digest of the trajectory."""
+    """Exports one trajectory, and returns its digest."""
     try:
         stored = bank.load(name)
         pictures = dict(stored.screenshots)
@@ -167,7 +167,7 @@ def import_bank(
         return add_folders(bank, folders, embedder, source=source, keeps_sources=keeps_sources, line=line)
     contents = export.read()
     has_bank, report = BankFolder(path).has_manifest(), Added()
-    if has_bank:  # it keeps its trusted sources: an export must not declare its own source trusted
+    if has_bank:  # the bank keeps its trusted sources: an export must not declare its own source trusted
         bank = Bank.open(path)
         if not takes_named:
             _check_not_trusted(bank, (one.source for one in contents.lines))
@@ -188,7 +188,7 @@ def _check_not_trusted(bank: Bank, sources: Iterable[str]) -> None:
 
 
 def _sources_in(folders: Sequence[Path]) -> Iterator[str]:
-    """Of the trajectories that can be read."""
+    """The sources of those trajectories that can be read."""
     for batch in in_batches(folders):
         yield from (item.trajectory.source for item in load_each(batch, load_source)[0])
 

@@ -1,4 +1,4 @@
-"""The bank's own folder: its manifest, its trajectories, its lock. Knows nothing of vectors.
+"""The bank's own folder: its manifest, its trajectories and its lock. This module does not read vectors.
 
 <bank>/bank.json              which embedder made the vectors, and where they lie
 <bank>/trajectories/<id>/     as `schemas/trajectory_folder.py` writes them

@@ -1,4 +1,4 @@
-"""What an embedder reads of a moment and of a trajectory, as a named form.
+"""Forms: named rules for what an embedder reads of a moment and of a trajectory.
 
 The form is part of an embedder's identity, so a bank whose vectors were made in another form is refused. The identity
 begins with the form's name, so that messages can name the form.

@@ -118,7 +118,7 @@ class VectorTable:
             return _as_block(self._query(columns, where).to_arrow(), columns)
 
     def scan(self, columns: Sequence[str], *, where: str | None = None) -> Iterator[Block]:
-        """As `read`, but block by block."""
+        """Like `read`, but block by block."""
         with self._reading():
             batches = self._query(columns, where).to_batches()
         while True:
@@ -148,7 +148,7 @@ class VectorTable:
         return found
 
     def damaged(self) -> list[str]:
-        """The ids of all damaged rows. It reads the whole table."""
+        """The ids of all damaged rows. This reads the whole table."""
         return [
             str(name)
             for block in self.scan(ALL_COLUMNS)
@@ -156,7 +156,7 @@ class VectorTable:
         ]
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
-        """Like `contents`, but without rows whose texts are damaged."""
+        """The digests, like `contents`, but without rows whose texts are damaged."""
         if not ids:
             return {}
         found = self.read([*ENTRY_COLUMNS, "entry_check"], where=_among(ids))
@@ -370,7 +370,7 @@ def _as_array(column: Any) -> npt.NDArray[Any]:
 
 
 def _among(ids: Sequence[str]) -> str:
-    """Ids are safe file names, so there is nothing in them to escape."""
+    """A filter for these ids. Ids are safe file names, so they contain nothing to escape."""
     return f"trajectory_id IN ({', '.join(repr(one) for one in ids)})"
 
 

@@ -56,7 +56,8 @@ def _group() -> None:
 def add(
     bank: BankPath,
     paths: Annotated[
-        list[Path], typer.Argument(metavar="PATH...", help="Runs, trajectory folders, or folders of many.")
+        list[Path],
+        typer.Argument(metavar="PATH...", help="Runs, trajectory folders, or folders that hold many of them."),
     ],
     embedder: EmbedderName,
     any_outcome: Annotated[
@@ -66,20 +67,20 @@ def add(
     settings: Settings = None,
     catalogue: Annotated[
         Path | None,
-        typer.Option(help="A file of names, one per line, that the leakage guard treats as slots. The bank keeps it."),
+        typer.Option(help="A file of names, one per line. The bank stores them, and its leakage guard ignores them."),
     ] = None,
     source: NewSource = None,
     keep_sources: KeepSources = False,
     vectors: Annotated[
         str | None,
-        typer.Option(help="For a new bank: another place for its vectors (a folder, or s3://...)."),
+        typer.Option(help="For a new bank: where to keep its vectors (a folder, or s3://...)."),
     ] = None,
     json: AsJson = False,
 ) -> None:
     """focusmem bank add my-bank runs/my-run my-trajectories/ --embedder toy
 
-    Add the successful trajectories of runs and folders to a bank, which is made if there is none. From a run, its
-    episodes are added, but not the trajectories that memory offered. Adding a trajectory again changes nothing.
+    Add the successful trajectories of runs and folders to a bank. A new bank is made if there is none. From a run, its
+    episodes are added, but not the trajectories that memory offered in it. Adding a trajectory again changes nothing.
 
     A trajectory that cannot be read is left out and named; the exit code is then 1. So is a new trajectory that names a
     source which the bank trusts, unless you give --source or --keep-sources.
@@ -131,8 +132,8 @@ def show(
 ) -> None:
     """focusmem bank show lab e-0.yesno.bank.2
 
-    Show what a bank knows of trajectories: task, outcome, source, whether the source is trusted, and how much the
-    embedder left out.
+    Show what a bank records about trajectories: task, outcome, source, whether the source is trusted, and how much of
+    each the embedder did not read.
     """
     store = _open(bank)
     entries = {entry.trajectory_id: entry for entry in store.entries()}
@@ -171,7 +172,7 @@ def trust(
     from focusmem.bank import Bank
 
     if sources and none:
-        raise UserError("Name the sources to trust, or give --none to trust no source; not both.")
+        raise UserError("Name the sources to trust, or give --none to trust no source, but not both.")
     if sources or none:
         store = Bank.open(bank)
         store.trust(sources or ())
@@ -198,8 +199,13 @@ def search(
         bool, typer.Option("--trusted-sources", help="Only trajectories from sources that the bank trusts.")
     ] = False,
     task_id: Annotated[str | None, typer.Option(help="The task's id.", rich_help_panel=_GUARD)] = None,
-    instance: Annotated[str | None, typer.Option(help="The object of the task.", rich_help_panel=_GUARD)] = None,
-    template: Annotated[str | None, typer.Option(help="The task's template.", rich_help_panel=_GUARD)] = None,
+    instance: Annotated[
+        str | None, typer.Option(help="The concrete object that the task is about.", rich_help_panel=_GUARD)
+    ] = None,
+    template: Annotated[
+        str | None,
+        typer.Option(help="The wording of the task with its particulars replaced by slots.", rich_help_panel=_GUARD),
+    ] = None,
     guard: Annotated[
         bool, typer.Option(help="Leave out trajectories that could give the task away.", rich_help_panel=_GUARD)
     ] = True,
@@ -209,8 +215,8 @@ def search(
 ) -> None:
     """focusmem bank search lab "How much is the blue mug?" --embedder lab
 
-    Find the most similar trajectories, as an agent with this task would. Trajectories of the same task, instance or
-    template are left out unless --no-guard is given.
+    Find the most similar trajectories, as an agent with this task would find them. Trajectories of the same task,
+    instance or template are left out unless --no-guard is given.
     """
     from focusmem.bank import Query
     from focusmem.bank.forms import Moment
@@ -236,7 +242,9 @@ def delete(
     ] = None,
     prompts: Annotated[
         Path | None,
-        typer.Option(help="A folder with the wording they were encoded in, unless it is ours or the laboratory's."),
+        typer.Option(
+            help="A folder with the prompt wording that was used to encode them, if it is not a built-in wording."
+        ),
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -335,7 +343,7 @@ def import_(
 ) -> None:
     """focusmem bank import my-bank my-export/
 
-    Add an export with its vectors to a bank, which is made if there is none. No model is needed.
+    Add an export with its vectors to a bank. A new bank is made if there is none. No model is needed.
 
     If a trajectory names a source that the bank trusts, nothing is imported unless you give --source or --keep-sources.
 
@@ -362,8 +370,8 @@ def reembed(
 ) -> None:
     """focusmem bank reembed my-bank --embedder toy
 
-    Make the vectors of a bank again, with another embedder or because they are damaged. The same command resumes after
-    a stop. Until all are made, the bank works with its old vectors.
+    Make all vectors of a bank again, with another embedder or because they are damaged. The same command resumes after
+    a stop. The bank uses its old vectors until all new ones are made.
     """
     from focusmem.bank.reembedding import reembed as reembed_bank
     from focusmem.progress import Progress
@@ -432,17 +440,18 @@ def _check_text(text: str) -> None:
 
 
 def _forgetter(cache: Path, prompts: Path | None) -> "Callable[[StoredTrajectory], None]":
-    """Removes a trajectory's entries from a cache, for every checkpoint, in our wording, the laboratory's and that of a
-    folder.
+    """Returns a function that removes a trajectory's entries from a cache, for every checkpoint. It looks for entries
+    in our wording, in the laboratory's wording, and in the wording of a given folder.
 
-    An entry is named by everything that the encoder reads, so it can be found only if the wording is known.
+    An entry's name depends on everything that the encoder reads, so the entry can be found only if the wording is
+    known.
     """
     from focusmem.evidence import Serialiser, episodic_items
     from focusmem.lab.policy.texts import Texts
     from focusmem.model.evidence_cache import forget_on_disk
 
     if not cache.is_dir():
-        raise UserError(f"{cache} is not a folder, so there is no cached evidence to remove from.")
+        raise UserError(f"{cache} is not a folder, so it holds no cached evidence. Give a cache folder with --cache.")
     wordings = []
     for shows_errors in (True, False):
         wordings += [Serialiser(shows_errors=shows_errors), Texts.load(shows_errors=shows_errors).serialise]

@@ -38,7 +38,8 @@ def readout(
 ) -> None:
     """focusmem bench readout --device cpu --width 384
 
-    Time the readout of six items: re-projected at each step (naive), projected once per call, cached, absorbed.
+    Time the readout of six items in four ways: with projections at each refinement (naive), with projections once per
+    call (once), with cached projections (cached), and with projections folded into the queries (absorbed).
     """
     from focusmem.diagnostics.readout_cost import ReadoutCostConfig, measure_readout
 
@@ -63,7 +64,8 @@ def bank(
     top: Annotated[int | None, typer.Option(help="Hits per search.")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of the vectors.")] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="Where the bank is made and removed again; a million vectors need 9 GB.")
+        Path | None,
+        typer.Option(help="The folder for the bank, which is removed afterwards; a million vectors need 9 GB."),
     ] = None,
     out: OutOption = Path("runs/bench/bank.json"),
     json: AsJson = False,
@@ -73,7 +75,8 @@ def bank(
 ) -> None:
     """focusmem bench bank --vectors 25737 --width 2048
 
-    Make a bank of made-up vectors, search it with the leakage guard on, and compare the hits with an exact search.
+    Make a bank of random vectors, search it with the leakage guard on, and compare the hits with those of an exact
+    search.
     """
     from focusmem.diagnostics.bank_cost import BankCostConfig, measure_bank
 
@@ -92,7 +95,7 @@ def bank(
 
 @app.command()
 def step(
-    tasks: Annotated[int | None, typer.Option(help="Episodes of the laboratory whose decisions are answered.")] = None,
+    tasks: Annotated[int | None, typer.Option(help="Number of laboratory episodes whose decisions are timed.")] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads of torch.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Repetitions of all episodes.")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed that draws the tasks.")] = None,
@@ -104,14 +107,57 @@ def step(
 ) -> None:
     """focusmem bench step --tasks 4
 
-    Time a step of the laboratory's agent, part by part. The same decisions are answered without and with memory, in
-    turns.
+    Time the parts of a step of the laboratory's agent. The same decisions are answered alternately without and with
+    memory.
     """
     from focusmem.recipes.step_cost import StepCostConfig, measure_step
 
     values = {"num_tasks": tasks, "num_threads": threads, "num_rounds": rounds, "seed": seed}
     settings = settled(StepCostConfig(), values, config=config, assignments=assignments, dry_run=dry_run)
     _tell(measure_step(settings), _show_step, out, json=json)
+
+
+@app.command()
+def select(
+    entries: Annotated[int | None, typer.Option(help="Entries that an item lists.")] = None,
+    words: Annotated[int | None, typer.Option(help="Random words behind the instruction.")] = None,
+    tokens: Annotated[int | None, typer.Option(help="Memory tokens per item: 1, 2, 4, 8 or 16.")] = None,
+    state: Annotated[
+        str | None, typer.Option(help="The state to measure: joined, summed or embeddings (the paper's).")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Training steps of each memory.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Save and stop after this time. The same command resumes.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads of torch.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of weights, names and codes.")] = None,
+    folder: Annotated[Path, typer.Option(help="Where both memories are trained.")] = Path("runs/bench/select"),
+    out: OutOption = Path("runs/bench/select.json"),
+    json: AsJson = False,
+    config: ConfigFile = None,
+    assignments: Assignments = None,
+    dry_run: DryRun = False,
+) -> None:
+    """focusmem bench select --steps 1300
+
+    Train a small memory to choose: an item lists entries in words, a decision needs one of them. Two memories learn
+    the same, one with a state that keeps the instruction apart, one with the mean over the whole context. Takes about
+    twelve minutes per memory on two idle CPU cores.
+    """
+    from focusmem.recipes.select_entry import SelectConfig, measure_selection
+
+    values = {
+        "num_entries": entries,
+        "num_words": words,
+        "num_tokens": tokens,
+        "state_source": state,
+        "num_steps": steps,
+        "max_minutes": minutes,
+        "num_threads": threads,
+        "seed": seed,
+    }
+    settings = settled(SelectConfig(), values, config=config, assignments=assignments, dry_run=dry_run)
+    _tell(measure_selection(settings, folder), _show_selection, out, json=json)
 
 
 def _tell(figures: dict[str, Any], show: Callable[[dict[str, Any], Path], None], out: Path, *, json: bool) -> None:
@@ -171,3 +217,22 @@ def _show_step(figures: dict[str, Any], out: Path) -> None:
         f"Medians of a step: {totals['none']:.3f} s without memory, {totals['full']:.3f} s with it; the median "
         f"ratio is {figures['ratio']:.2f}. Figures: {out}"
     )
+
+
+def _show_selection(figures: dict[str, Any], out: Path) -> None:
+    words = {
+        "own": "own states",
+        "shuffled": "states of another decision",
+        "fixed": "fixed queries",
+        "mean_state": "own states, each the mean over the context",
+    }
+    rows = [(label, f"{figures[name]:.1%}") for name, label in words.items() if figures[name] is not None]
+    num_entries, num_decisions = figures["config"]["num_entries"], figures["num_decisions"]
+    title = (
+        f"one of {num_entries} entries chosen, {num_decisions} decisions (a guess among them: {figures['guess']:.0%})"
+    )
+    print_table(title, ("blocks read with", "right"), rows)
+    if not figures["is_finished"]:
+        done = ", ".join(str(figures[name]["num_steps"]) for name in ("state", "mean") if name in figures)
+        typer.echo(f"Not finished: {done} of {figures['config']['num_steps']} steps. The same command resumes.")
+    typer.echo(f"Figures: {out}")

@@ -1,4 +1,4 @@
-"""`focusmem model`: look at the memory pathway without loading weights."""
+"""`focusmem model`: shows the sizes and the training of a memory without loading weights."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ app = typer.Typer(no_args_is_help=True)
 _PARTS = {
     "policy_vision": "frozen policy: vision tower",
     "policy_text": "frozen policy: text",
-    "encoder_frozen_extra": "frozen encoder, when it is another model",
+    "encoder_frozen_extra": "frozen encoder, if it is another model",
     "lora": "LoRA of the evidence encoder",
     "compressor": "compressor core",
     "readout": "state-conditioned readout",
@@ -32,7 +32,9 @@ def describe(
     backbone: Annotated[
         str, typer.Option(help="qwen3-vl-2b, -4b, -8b, -32b, toy, or a checkpoint's folder.")
     ] = "qwen3-vl-8b",
-    encoder: Annotated[str | None, typer.Option(help="Another model as evidence encoder; default: the same.")] = None,
+    encoder: Annotated[
+        str | None, typer.Option(help="Another model as the evidence encoder; default: the backbone itself.")
+    ] = None,
     tokens: Annotated[int | None, typer.Option(help="K, memory tokens per item: 1, 2, 4, 8 or 16.")] = None,
     width: Annotated[int | None, typer.Option(help="Compressor width; default: the policy's.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")] = False,
@@ -42,13 +44,14 @@ def describe(
 ) -> None:
     """focusmem model describe --backbone qwen3-vl-8b
 
-    Count the parameters of every part, from tensors without contents: no weights are downloaded or loaded.
+    Count the parameters of every part of the paper's memory. No weights are downloaded or loaded. With
+    --set state_source=joined, count the memory of the recipe focusmem.
     """
-    from focusmem.model.config import MemoryConfig
+    from focusmem.model.config import PAPER_MEMORY
     from focusmem.model.description import describe as describe_parts
 
     values = {"compressor.num_tokens": tokens, "compressor.width": width}
-    memory = settled(MemoryConfig(), values, config=config, assignments=assignments, dry_run=dry_run)
+    memory = settled(PAPER_MEMORY, values, config=config, assignments=assignments, dry_run=dry_run)
     description = describe_parts(backbone, memory, encoder=encoder)
     if json:
         print_json(description)
@@ -58,7 +61,9 @@ def describe(
 
 @app.command()
 def card(
-    memory: Annotated[str, typer.Argument(help="The folder of a trained memory, or full or action-only (they ship).")],
+    memory: Annotated[
+        str, typer.Argument(help="The folder of a trained memory, or the name of a shipped one: full, action-only.")
+    ],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")] = False,
 ) -> None:
     """focusmem model card full
@@ -72,6 +77,7 @@ def card(
     from focusmem.model.checkpoint import Checkpoint
     from focusmem.model.gate import trust_of
     from focusmem.training.departures import Departures
+    from focusmem.training.vital_signs import VITAL_SIGNS_NOTE
 
     stored = Checkpoint.open(Weights().memory(memory) if memory in SHIPPED_MEMORIES else Path(memory))
     departures, acting, threshold = Departures.of(stored), stored.acting_parts(), stored.notes.get("threshold")
@@ -84,6 +90,8 @@ def card(
         "threshold_candidates": threshold.get("candidates") if isinstance(threshold, dict) else None,
         "is_threshold_chosen": threshold is not None,
         "shows_errors": stored.trained_with_errors(),
+        "state_source": stored.config.state_source,
+        "vital_signs": stored.notes.get(VITAL_SIGNS_NOTE),
         **asdict(departures),
     }
     if json:
@@ -102,12 +110,38 @@ def _tell(card: dict[str, Any]) -> None:
     ]
     if card["threshold"] is not None:
         rows.append(("threshold", f"{card['threshold']:.4g}, {_chosen(card)}"))
+    rows += [("state", card["state_source"]), *_vital_rows(card["vital_signs"])]
     print_table(card["memory"], ("", ""), rows)
     if card["recipe"] is None:
         typer.echo("The card does not list departures from the paper.")
         return
     typer.echo(_listed("Departures from the paper", card["departures"]))
     typer.echo(_listed("Scale", card["scale"]))
+
+
+def _vital_rows(signs: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """The vital signs at the end of training, and whether the readout counts as trained."""
+    if signs is None:
+        return [("vital signs", "not recorded")]
+    where = "decisions it also learnt from" if signs["is_learnt_from"] else "held-out decisions"
+    nats = [
+        f"{signs[name]:.3f} with {words}"
+        for name, words in (
+            ("own_nats", "own states"), ("shuffled_nats", "shuffled states"), ("fixed_nats", "fixed queries")
+        )
+        if signs[name] is not None
+    ]  # fmt: skip
+    rows = [("nats of an action", f"{', '.join(nats)} ({signs['num_decisions']} {where})")]
+    if signs["query_change"] is not None:
+        rows.append(("query change", f"{signs['query_change']:.2g} times the base queries"))
+    if signs["is_inert"]:
+        rows.append(("readout", "not trained: states of other decisions cost nothing"))
+    passages = [
+        f"{signs[name]:.0%} of {words} blocks"
+        for name, words in (("ordinary_passage", "ordinary"), ("negative_passage", "misleading"))
+        if signs[name] is not None
+    ]
+    return rows + ([("gate lets in", ", ".join(passages))] if passages else [])
 
 
 def _chosen(card: dict[str, Any]) -> str:

@@ -10,14 +10,16 @@ from focusmem.schemas import Prompt
 class ChatReply:
     text: str
     is_cut_off: bool = False
-    """Whether it reached the limit on its length."""
+    """Whether the reply was cut off by the limit on its length."""
     num_prompt_tokens: int | None = None
-    """As the server counts them; None if it gives no count."""
+    """The server's count; None if the server gives no count."""
     num_reply_tokens: int | None = None
     cost_usd: float | None = None
     """What this reply cost; 0 if it was stored before, None if no price is known."""
     is_stored: bool = False
     """Whether it was read from a store of earlier replies, so that nothing was sent."""
+    reasoning: str = ""
+    """Thoughts that the server sent apart from the text."""
     departures: tuple[str, ...] = ()
     """What the endpoint refused and was therefore left out or replaced, such as a temperature."""
 

@@ -1,15 +1,18 @@
 """The seam: a judge, and the rules that hold before every judge."""
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from focusmem.errors import WorldError
-from focusmem.schemas import Screenshot, Task, Trajectory, Verdict
+from focusmem.errors import RecordError, WorldError
+from focusmem.files import sha256_hex
+from focusmem.schemas import Screenshot, Step, Task, Trajectory, Verdict
+from focusmem.schemas.screenshot import ScreenshotRef
 
 RULES = "rules"
-"""The judge named in verdicts that need no judge."""
+"""The name that stands for the judge in verdicts that need no judge."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,41 @@ class Attempt:
     """The answer in the policy's `stop` action; None if it did not stop within its budget."""
     error: str | None = None
     """The error of the world that ended the attempt, if there was one."""
+    reward: float | None = None
+    """The reward that the page had given at the end; None if the suite has no automatic rewards."""
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return () if self.trajectory is None else self.trajectory.steps
+
+    @property
+    def pages(self) -> list[Screenshot]:
+        """The screenshots in chronological order. The closing one counts only after an action that may have changed
+        the page, so not after `stop`.
+        """
+        references = [step.screenshot for step in self.steps]
+        closing = None if self.trajectory is None else self.trajectory.closing
+        if closing is not None and self.answer is None:
+            references.append(closing.screenshot)
+        return [self.screenshot(reference) for reference in references]
+
+    def screenshot(self, reference: ScreenshotRef) -> Screenshot:
+        if reference.sha256 not in self.screenshots:
+            raise RecordError(
+                f"The screenshot {reference.sha256[:12]}... of an attempt at {self.task.task_id} is missing."
+            )
+        return self.screenshots[reference.sha256]
+
+    @property
+    def digest(self) -> str:
+        """Equal for attempts that look the same to every judge."""
+        trajectory = (
+            None
+            if self.trajectory is None
+            else self.trajectory.model_dump(mode="json", exclude={"trajectory_id", "source", "outcome"})
+        )
+        task = self.task.model_dump(mode="json")
+        return sha256_hex(json.dumps([task, trajectory, self.answer, self.reward], sort_keys=True).encode())
 
 
 class Judge(Protocol):
@@ -40,7 +78,7 @@ class Judge(Protocol):
 
     @property
     def needs_answer(self) -> bool:
-        """Whether an episode without an answer fails without asking the judge; False for automatic rewards."""
+        """Whether an episode without an answer fails without asking the judge. It is False for automatic rewards."""
 
     async def judge(self, attempt: Attempt) -> Verdict:
         """Called only for attempts without an error, and only for attempts with an answer if the judge needs one.
@@ -49,12 +87,17 @@ class Judge(Protocol):
         """
 
 
+def needs_judge(judge: Judge | None, attempt: Attempt) -> bool:
+    """Whether the rules leave the attempt to the judge. An error is an error, and some judges want an answer."""
+    return attempt.error is None and (attempt.answer is not None or (judge is not None and not judge.needs_answer))
+
+
 async def judged(judge: Judge | None, attempt: Attempt) -> Verdict:
-    """The verdict on an attempt: the rules first, then the judge."""
+    """The verdict on an attempt. The rules are applied first, then the judge is asked."""
     task_id = attempt.task.task_id
     if attempt.error is not None:
         return Verdict(task_id=task_id, outcome="error", reason=attempt.error, judge=RULES)
-    if attempt.answer is None and (judge is None or judge.needs_answer):
+    if not needs_judge(judge, attempt):
         reason = f"The policy did not stop within {attempt.task.max_steps} steps."
         return Verdict(task_id=task_id, outcome="failure", score=0.0, reason=reason, judge=RULES)
     if judge is None:

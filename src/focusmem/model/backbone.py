@@ -337,16 +337,19 @@ class Backbone(nn.Module):
             embeds_TD = embeds_TD.index_copy(0, packed.visual_V, main_VD)
             deep_LVD = torch.cat([one.deep_LVD for one in features], dim=1)
         lengths = list(packed.lengths)
-        parts = zip(
+        columns = zip(
             torch.split(embeds_TD, lengths),
             torch.split(packed.positions_3T, lengths, dim=1),
             torch.split(visual_T, lengths),
             torch.split(deep_LVD, list(packed.num_visual), dim=1),
             packed.next_positions,
             packed.target_ids,
+            [None] * packed.num_rows,
+            torch.split(packed.parts_T, lengths),
+            packed.part_counts,
             strict=True,
         )
-        return [Row(*one) for one in parts]
+        return [Row(*one) for one in columns]
 
     def _look_at(self, pictures: Sequence[Screenshot]) -> list[VisionFeatures]:
         if not pictures:
@@ -381,10 +384,11 @@ class Backbone(nn.Module):
         past_mask_BP: Tensor | None = None,
         num_layers: int | None = None,
     ) -> Tensor:
-        """Hidden states (B, S, D): the last ones, after the final norm, or with `num_layers` those after that many
-        blocks.
+        """Hidden states (B, S, D). By default, these are the last hidden states, after the final norm. With
+        `num_layers`, they are the states after that number of blocks.
 
-        `cache` holds the previous positions, and `past_mask_BP` is True for those that count; both grow with each call.
+        `cache` holds the previous positions. `past_mask_BP` is True for previous positions that count. Both grow with
+        each call.
         """
         has_pictures = bool(batch.deep_LVD.shape[1])
         mask_BT = batch.mask_BS if past_mask_BP is None else torch.cat([past_mask_BP, batch.mask_BS], dim=1)

@@ -3,13 +3,15 @@
 import copy
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from tokenizers import Tokenizer
 
 from focusmem.errors import BackboneError, ConfigError
 from focusmem.model.images import ImageConfig, fitted_size
-from focusmem.model.inputs import PackedRows, TokenRow, text_and_image_positions
-from focusmem.schemas import Prompt, Screenshot, Turn
+from focusmem.model.inputs import PARTS, PackedRows, TokenRow, text_and_image_positions
+from focusmem.schemas import Instruction, Prompt, Screenshot, Turn
 
 SPECIAL_TOKENS = (
     "<|endoftext|>",
@@ -23,7 +25,7 @@ SPECIAL_TOKENS = (
 
 
 class ChatTokenizer:
-    """The one place where text becomes tokens, for acting, for training and for evidence."""
+    """Turns text into tokens. Acting, training and evidence all use this class."""
 
     def __init__(self, tokenizer: Tokenizer, images: ImageConfig, *, name: str = "this model") -> None:
         self.tokenizer = copy.deepcopy(tokenizer)
@@ -41,34 +43,53 @@ class ChatTokenizer:
         """
         if not prompt:
             raise ConfigError("A prompt needs at least one turn.")
-        ids = [token for turn in prompt for token in self.turn_ids(turn)]
+        ids: list[int] = []
+        instruction: list[int] = []
+        for turn in prompt:
+            own, marked = self._turn(turn)
+            instruction += [len(ids) + place for place in marked]
+            ids += own
         if not is_complete:
             ids += self.opening_ids("assistant")
         target = [] if reply is None else [*self.encode(reply), self.special["<|im_end|>"]]
         pictures = tuple(part for turn in prompt for part in turn.parts if isinstance(part, Screenshot))
-        return TokenRow(tuple(ids + target), pictures, num_target=len(target))
+        return TokenRow(tuple(ids + target), pictures, num_target=len(target), instruction=tuple(instruction))
 
     def turn_ids(self, turn: Turn) -> list[int]:
         """One turn, from its opening to the line break after its end."""
-        ids = [self.special["<|im_start|>"]]
-        text = f"{turn.role}\n"
+        return self._turn(turn)[0]
+
+    def _turn(self, turn: Turn) -> tuple[list[int], list[int]]:
+        """The ids of a turn, and the places of those that stand for the instruction."""
+        ids, marked = [self.special["<|im_start|>"]], list[int]()
+        text, spans = f"{turn.role}\n", list[tuple[int, int]]()
+
+        def add_text() -> None:
+            own, places = self._encode_marked(text, spans)
+            marked.extend(len(ids) + place for place in places)
+            ids.extend(own)
+
         for part in turn.parts:
             if isinstance(part, str):
+                spans += [(len(text), len(text) + len(part))] if isinstance(part, Instruction) else []
                 text += part
                 continue
-            ids += self.encode(text) + self._picture_ids(part)
-            text = ""
-        return [*ids, *self.encode(text), self.special["<|im_end|>"], *self.encode("\n")]
+            add_text()
+            ids.extend(self._picture_ids(part))
+            text, spans = "", []
+        add_text()
+        return [*ids, self.special["<|im_end|>"], *self.encode("\n")], marked
 
     def opening_ids(self, role: str) -> list[int]:
         return [self.special["<|im_start|>"], *self.encode(f"{role}\n")]
 
     def pack(self, rows: Sequence[TokenRow]) -> PackedRows:
-        """Rows end to end, with everything that embedding needs besides weights."""
+        """Lays rows end to end as one batch, with everything that embedding needs besides weights."""
         image_token = self.special["<|image_pad|>"]
         grids = [[self.token_grid(picture.width, picture.height) for picture in row.pictures] for row in rows]
         placed = [text_and_image_positions(row.ids, image_token, own) for row, own in zip(rows, grids, strict=True)]
         ids_T = torch.tensor([token for row in rows for token in row.ids], dtype=torch.int64)
+        parts = [_parts(row, image_token, own) for row, own in zip(rows, grids, strict=True)]
         no_positions = torch.zeros(3, 0, dtype=torch.int64)
         return PackedRows(
             ids_T=ids_T,
@@ -79,10 +100,24 @@ class ChatTokenizer:
             next_positions=tuple(next_position for _, next_position in placed),
             target_ids=tuple(row.ids[len(row.ids) - row.num_target :] for row in rows),
             pictures=tuple(row.pictures for row in rows),
+            parts_T=torch.from_numpy(np.concatenate([np.zeros(0, dtype=np.int64), *(part for part, _ in parts)])),
+            part_counts=tuple(counts for _, counts in parts),
         )
 
     def encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False).ids) if text else []
+
+    def _encode_marked(self, text: str, spans: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
+        """The ids of a text, and the places of those that stand for a character of one of the spans."""
+        if not text or not spans:
+            return self.encode(text), []
+        encoded = self.tokenizer.encode(text, add_special_tokens=False)
+        places = [
+            place
+            for place, (start, end) in enumerate(encoded.offsets)
+            if any(start < last and end > first for first, last in spans)
+        ]
+        return list(encoded.ids), places
 
     def text_of(self, ids: Sequence[int]) -> str:
         """The text of generated ids, without special tokens."""
@@ -103,3 +138,20 @@ class ChatTokenizer:
         if index is None:
             raise BackboneError(f"The tokenizer of '{self.name}' has no {token}: it is not a Qwen3-VL tokenizer.")
         return int(index)
+
+
+def _parts(
+    row: TokenRow, image_token: int, grids: Sequence[tuple[int, int]]
+) -> tuple[npt.NDArray[np.int64], tuple[int, ...]]:
+    """The part of the context that each id belongs to, as its place in `PARTS`, and how many ids each part has. Ids of
+    earlier screenshots and of the reply are of no part; their place is that after the last one.
+    """
+    instruction, screenshot, text, none = range(len(PARTS) + 1)
+    visual = np.flatnonzero(np.asarray(row.ids) == image_token)
+    parts = np.full(len(row.ids), text)
+    parts[visual] = none
+    if grids:
+        parts[visual[-grids[-1][0] * grids[-1][1] :]] = screenshot
+    parts[list(row.instruction)] = instruction
+    parts[len(row.ids) - row.num_target :] = none
+    return parts, tuple(np.bincount(parts, minlength=none + 1)[:none].tolist())

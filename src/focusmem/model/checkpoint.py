@@ -49,7 +49,7 @@ class ActingParts:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A stored memory, as far as it is known before its weights are read."""
+    """A stored memory whose card has been read. Its weights are read later."""
 
     folder: Path
     config: MemoryConfig
@@ -185,18 +185,21 @@ class Checkpoint:
         return policy.eval()
 
     def load_into(self, policy: MemoryPolicy, *, may_differ: Collection[str] = ()) -> None:
-        """Replace a policy's memory weights by the stored ones; refuse unless they belong there.
+        """Replaces a policy's memory weights by the stored weights. Raises an error if the backbone or the config
+        differs.
 
-        `may_differ` names settings that may differ from the checkpoint's. If the gate's settings differ, the policy's
-        own gate stays. If the number of tokens may differ and is smaller, the first tokens are taken.
+        `may_differ` names settings that may differ from the checkpoint's. If the settings of gate, readout or state
+        differ, the policy keeps its own part. If the state differs, it keeps its own readout and gate too.
+        If the policy has fewer tokens per block, the first tokens are taken.
         """
         self._check_backbones(policy.backbone, policy.encoder.backbone)
         self._check_config(policy, may_differ)
         state, own = self._weights(), policy.trained_state()
-        if replace(self.config.gate, threshold_logit=policy.config.gate.threshold_logit) != policy.config.gate:
-            state, own = (
-                {name: tensor for name, tensor in one.items() if not name.startswith("gate.")} for one in (state, own)
-            )
+        staying = self._staying_parts(policy.config)
+        state, own = (
+            {name: tensor for name, tensor in one.items() if name.partition(".")[0] not in staying}
+            for one in (state, own)
+        )
         if set(state) != set(own):
             difference = sorted(set(state) ^ set(own))
             raise CheckpointError(
@@ -218,6 +221,17 @@ class Checkpoint:
         with torch.no_grad():
             for name, tensor in own.items():
                 tensor.copy_(state[name])
+
+    def _staying_parts(self, config: MemoryConfig) -> set[str]:
+        """The parts of a memory with this config that do not take over the stored weights."""
+        stored, staying = self.config, set[str]()
+        if (stored.state_source, stored.state_layer) != (config.state_source, config.state_layer):
+            staying |= {"state", "readout", "gate"}
+        if stored.readout != config.readout:
+            staying.add("readout")
+        if replace(stored.gate, threshold_logit=config.gate.threshold_logit) != config.gate:
+            staying.add("gate")
+        return staying
 
     def holds(self, policy: MemoryPolicy, *, is_half: bool = False) -> bool:
         """Whether the checkpoint is undamaged and holds exactly the weights that `save` would write. Threshold and
@@ -314,5 +328,5 @@ def _of_fewer_tokens(state: Mapping[str, torch.Tensor], own: Mapping[str, torch.
     """The weights for the first tokens: their base queries, and the readout's residuals of these."""
     queries, residuals = "compressor.base_queries_RKH", ("readout.out.weight", "readout.out.bias")
     first = {queries: state[queries][:, : own[queries].shape[1]]}
-    first |= {name: state[name][: own[name].shape[0]] for name in residuals}
+    first |= {name: state[name][: own[name].shape[0]] for name in residuals if name in own}
     return {**state, **first}

@@ -90,21 +90,21 @@ class TrustGate(nn.Module):
     Its norms should be calibrated before training (`model/calibration.py`).
     """
 
-    def __init__(self, config: GateConfig, *, policy_width: int, evidence_width: int) -> None:
+    def __init__(self, config: GateConfig, *, state_width: int, policy_width: int, evidence_width: int) -> None:
         super().__init__()
         self.config = config
-        self.norm_state = nn.LayerNorm(policy_width)
+        self.norm_state = nn.LayerNorm(state_width)
         self.norm_block = nn.LayerNorm(policy_width)
-        self.project_state = nn.Linear(policy_width, config.hidden_width)
+        self.project_state = nn.Linear(state_width, config.hidden_width)
         self.project_block = nn.Linear(policy_width, config.hidden_width)
         if config.sees_evidence:
             self.norm_evidence = nn.LayerNorm(evidence_width)
             if not config.shares_projection:
                 self.project_evidence = nn.Linear(evidence_width, config.hidden_width)
-            elif evidence_width != policy_width:
+            elif evidence_width != state_width:
                 raise ConfigError(
-                    f"GateConfig.shares_projection is on, but the encoder is {evidence_width} wide and the policy "
-                    f"{policy_width}; they have no embeddings in common."
+                    f"GateConfig.shares_projection is on, but the encoder is {evidence_width} wide and the state "
+                    f"{state_width}; they have no embeddings in common."
                 )
         num_parts = 5 if config.sees_evidence else 3
         self.hidden = nn.Linear(num_parts * config.hidden_width, config.hidden_width)
@@ -117,18 +117,18 @@ class TrustGate(nn.Module):
         """The norms of its inputs."""
         return [self.norm_state, self.norm_block, *([self.norm_evidence] if self.config.sees_evidence else [])]
 
-    def seen(self, state_ND: Tensor, blocks_NKD: Tensor, evidence_NE: Tensor) -> list[Tensor]:
+    def seen(self, state_NU: Tensor, blocks_NKD: Tensor, evidence_NE: Tensor) -> list[Tensor]:
         """The input of each norm."""
-        return [state_ND, blocks_NKD.mean(dim=1), *([evidence_NE] if self.config.sees_evidence else [])]
+        return [state_NU, blocks_NKD.mean(dim=1), *([evidence_NE] if self.config.sees_evidence else [])]
 
-    def logits(self, state_ND: Tensor, blocks_NKD: Tensor, evidence_NE: Tensor) -> Tensor:
+    def logits(self, state_NU: Tensor, blocks_NKD: Tensor, evidence_NE: Tensor) -> Tensor:
         """Trust before the sigmoid, (N,). Detach `blocks_NKD` for a loss that must not reshape the blocks.
 
         `evidence_NE` is the mean that `GateConfig.evidence_source` names, for each item. No gradient flows from it to
         the encoder.
         """
         dtype = self.hidden.weight.dtype
-        state = self.project_state(self.norm_state(state_ND.to(dtype)))
+        state = self.project_state(self.norm_state(state_NU.to(dtype)))
         block = self.project_block(self.norm_block(blocks_NKD.to(dtype).mean(dim=1)))
         parts = [state, block, state * block]
         if self.config.sees_evidence:
@@ -140,7 +140,7 @@ class TrustGate(nn.Module):
 
     def forward(
         self,
-        state_ND: Tensor,
+        state_NU: Tensor,
         blocks_NKD: Tensor,
         evidence_NE: Tensor,
         valid_N: Tensor,
@@ -152,7 +152,7 @@ class TrustGate(nn.Module):
         In training mode the decision is sampled, with a `generator` on the logits' device. Otherwise logits are
         compared with the threshold's.
         """
-        logits_N = self.logits(state_ND, blocks_NKD, evidence_NE)
+        logits_N = self.logits(state_NU, blocks_NKD, evidence_NE)
         if self.training:
             soft_N = self._hard_concrete(logits_N, generator)
             keep_N = (soft_N > 0.5) & valid_N

@@ -106,7 +106,7 @@ def _sums(vectors_SE: Tensor, num_kept: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Says that an item is a chunk of an episode's working memory."""
+    """Marks an item as a chunk of an episode's working memory."""
 
     episode_id: str
     is_full: bool

@@ -97,6 +97,8 @@ def _prefixed(rows: Sequence[Row], counts: Sequence[int], blocks_NKD: Tensor, pr
             visual_S=visual_S,
             presence_S=presence_S,
             next_position=row.next_position + front,
+            parts_S=None,
+            part_counts=(),
         )
         for row, front, embeds_SD, positions_3S, visual_S, presence_S in zip(
             rows, fronts, embeds, positions, visual, presences, strict=True

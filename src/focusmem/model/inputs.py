@@ -14,6 +14,10 @@ from torch import Tensor
 
 from focusmem.schemas import Screenshot
 
+PARTS = ("instruction", "screenshot", "text")
+"""The parts of a context that a state may pool apart: the instruction, the current screenshot (the last one), and the
+other text. Earlier screenshots are of no part."""
+
 
 @dataclass(frozen=True)
 class TokenRow:
@@ -24,6 +28,8 @@ class TokenRow:
     """In the order in which they occur in `ids`."""
     num_target: int = 0
     """Number of ids at the end that are the reply to learn or to score."""
+    instruction: tuple[int, ...] = ()
+    """The places of the ids that stand for the instruction; empty if the prompt marks none."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,10 @@ class PackedRows:
     next_positions: tuple[int, ...]
     target_ids: tuple[tuple[int, ...], ...]
     pictures: tuple[tuple[Screenshot, ...], ...]
+    parts_T: Tensor
+    """The part of the context that each id belongs to, as its place in `PARTS`; ids of no part come after these."""
+    part_counts: tuple[tuple[int, ...], ...]
+    """Number of ids of each part, for each row."""
 
     @property
     def num_rows(self) -> int:
@@ -62,6 +72,7 @@ class PackedRows:
             ids_T=change(self.ids_T),
             positions_3T=change(self.positions_3T),
             visual_V=change(self.visual_V),
+            parts_T=change(self.parts_T),
         )
 
 
@@ -82,6 +93,11 @@ class Row:
     """The reply at the end of the row, to learn or to score."""
     presence_S: Tensor | None = None
     """Weight of each vector in attention. The value is one; the gradient of keeping a block flows through it."""
+    parts_S: Tensor | None = None
+    """The part of the context that each vector belongs to, as in `PackedRows`; None for a row with memory in front,
+    whose state has been pooled before."""
+    part_counts: tuple[int, ...] = ()
+    """Number of vectors of each part."""
 
     @property
     def num_context(self) -> int:

@@ -1,6 +1,8 @@
-"""The frozen policy with its memory pathway: encode, read out, decide what to trust, inject, reply.
+"""The frozen policy with its memory pathway. It encodes items, reads blocks, lets the gate decide, injects accepted
+blocks, and replies.
 
-Shapes: B decisions, N evidence items over all decisions, K memory tokens, E encoder width, D policy width, M targets.
+Shapes: B decisions, N evidence items over all decisions, K memory tokens, E encoder width, D policy width, U state
+width, M targets.
 """
 
 import hashlib
@@ -8,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,8 +22,9 @@ from focusmem.model.encoder import EvidenceEncoder
 from focusmem.model.gate import GATES, Trust
 from focusmem.model.generation import GenerationConfig, generate
 from focusmem.model.injection import Injection, Place
-from focusmem.model.inputs import Row, on_device, stack_rows
+from focusmem.model.inputs import Row, stack_rows
 from focusmem.model.readout import Readout
+from focusmem.model.state import PooledState, mean_context
 from focusmem.schemas import Prompt
 
 EvidenceForm = Literal["keys_values", "features"]
@@ -38,8 +40,10 @@ class Memory:
     keep: tuple[bool, ...]
     trust: Trust | None = None
     """None if the gate did not take part."""
-    state_ND: Tensor | None = None
+    state_NU: Tensor | None = None
     """u_t of each block's decision; None if neither readout nor gate needed it."""
+    gate_state_NU: Tensor | None = None
+    """The gate's view of each block's decision; None if the gate did not take part."""
     valid: tuple[bool, ...] = ()
     """Which blocks the gate may accept at all; empty if it did not take part."""
     evidence_NE: Tensor | None = None
@@ -69,14 +73,21 @@ class MemoryPolicy(nn.Module):
                 policy_width=backbone.width,
                 output_std=1.0 if is_outline else backbone.embedding_std(),
             )
+            self.pool = PooledState(config.state_source, backbone.width)
             self.readout = Readout(
                 config.readout,
                 num_tokens=config.compressor.num_tokens,
+                state_width=self.pool.width,
                 policy_width=backbone.width,
                 evidence_width=reader.width,
                 width=self.compressor.width,
             )
-            self.gate = GATES[config.gate.kind](config.gate, policy_width=backbone.width, evidence_width=reader.width)
+            self.gate = GATES[config.gate.kind](
+                config.gate,
+                state_width=backbone.width if config.gate.shares_projection else self.pool.width,
+                policy_width=backbone.width,
+                evidence_width=reader.width,
+            )
         self.injection = Injection()
         self._fingerprint: tuple[Any, str] | None = None
 
@@ -128,39 +139,49 @@ class MemoryPolicy(nn.Module):
 
     @torch.no_grad()
     def state(self, rows: Sequence[Row]) -> Tensor:
-        """u_t: the pooled context of each decision, (B, D). The reply is not part of it."""
-        if self.config.state_source == "embeddings":
-            return _mean_context(stack_rows(rows).embeds_BSD, rows)
-        return self.hidden_state(rows, self.config.state_layer)
+        """u_t: the pooled context of each decision, (B, U). The reply is not part of it."""
+        if self.config.state_source == "hidden":
+            return self.hidden_state(rows, self.config.state_layer)
+        pooled_BU: Tensor = self.pool(rows)
+        return pooled_BU
+
+    @torch.no_grad()
+    def gate_state(self, rows: Sequence[Row], state_BU: Tensor) -> Tensor:
+        """The gate's view of each decision, (B, U): u_t, or the mean of all embeddings if the gate projects that and
+        the mean over an item in the same way.
+        """
+        if not self.config.gate.shares_projection or self.config.state_source == "embeddings":
+            return state_BU
+        return mean_context(stack_rows(rows).embeds_BSD, rows)
 
     def hidden_state(self, rows: Sequence[Row], layer: int | None) -> Tensor:
         """The state from hidden states after `num_layers` blocks; None takes all blocks and the final norm."""
-        return _mean_context(self.backbone.run(stack_rows(rows), num_layers=layer), rows)
+        return mean_context(self.backbone.run(stack_rows(rows), num_layers=layer), rows)
 
-    def read(self, items: Sequence[EncodedItems], places: Sequence[Place], state_BD: Tensor | None) -> Tensor:
+    def read(self, items: Sequence[EncodedItems], places: Sequence[Place], state_BU: Tensor | None) -> Tensor:
         """Blocks (N, K, D), read for the current state, or with None the fixed blocks, which are the same for every
         state.
         """
-        queries_NKH, roles_N = self._queries(items, places, state_BD)
+        queries_NKH, roles_N = self._queries(items, places, state_BU)
         blocks: Tensor = self.compressor(queries_NKH, [group.evidence for group in items], roles_N)
         return blocks
 
     def _queries(
-        self, items: Sequence[EncodedItems], places: Sequence[Place], state_BD: Tensor | None
+        self, items: Sequence[EncodedItems], places: Sequence[Place], state_BU: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         device = self.compressor.base_queries_RKH.device
         roles_N = torch.tensor([place.role for place in places], device=device)
         queries_NKH = self.compressor.queries(roles_N)
-        if state_BD is not None:
-            queries_NKH = queries_NKH + self.query_changes(items, places, state_BD)
+        if state_BU is not None:
+            queries_NKH = queries_NKH + self.query_changes(items, places, state_BU)
         return queries_NKH, roles_N
 
-    def query_changes(self, items: Sequence[EncodedItems], places: Sequence[Place], state_BD: Tensor) -> Tensor:
+    def query_changes(self, items: Sequence[EncodedItems], places: Sequence[Place], state_BU: Tensor) -> Tensor:
         """What the readout adds to the base queries, (N, K, H)."""
-        roles_N = torch.tensor([place.role for place in places], device=state_BD.device)
-        state_ND = state_BD[[place.row for place in places]]
+        roles_N = torch.tensor([place.role for place in places], device=state_BU.device)
+        state_NU = state_BU[[place.row for place in places]]
         summary_NE = torch.cat([group.summary_NE for group in items])
-        changes_NKH: Tensor = self.readout(state_ND, summary_NE, self.compressor.role_vectors_RD[roles_N])
+        changes_NKH: Tensor = self.readout(state_NU, summary_NE, self.compressor.role_vectors_RD[roles_N])
         return changes_NKH
 
     @torch.no_grad()
@@ -170,12 +191,12 @@ class MemoryPolicy(nn.Module):
         """For each item, the share of its block's attention on each of its tokens, (T,). Items must be kept as keys and
         values.
         """
-        state_BD = self.state(rows) if is_dynamic else None
+        state_BU = self.state(rows) if is_dynamic else None
         shares = []
         for item, place in zip(items, places, strict=True):
             if not isinstance(item.evidence, KeysValues):
                 raise TypeError("attention can be computed only for items kept as keys and values")
-            queries_NKH, _ = self._queries([item], [place], state_BD)
+            queries_NKH, _ = self._queries([item], [place], state_BU)
             shares.append(self.compressor.looked_at(queries_NKH, item.evidence)[0])
         return shares
 
@@ -199,16 +220,17 @@ class MemoryPolicy(nn.Module):
                 raise ValueError(
                     f"{place} names a decision or a role that is not there; there are {len(rows)} decisions"
                 )
-        state_BD = self.state(rows) if is_dynamic or is_gated else None
-        blocks_NKD = self.read(items, places, state_BD if is_dynamic else None)
+        state_BU = self.state(rows) if is_dynamic or is_gated else None
+        blocks_NKD = self.read(items, places, state_BU if is_dynamic else None)
         valid_N = torch.cat([group.valid_N for group in items])
-        state_ND = None if state_BD is None else state_BD[[place.row for place in places]]
-        if not is_gated or state_ND is None:
-            return Memory(blocks_NKD, tuple(places), tuple(valid_N.tolist()), state_ND=state_ND)
-        evidence_NE = self.seen_evidence(items)
-        trust: Trust = self.gate(state_ND, blocks_NKD, evidence_NE, valid_N, generator=generator)
+        of_row = [place.row for place in places]
+        state_NU = None if state_BU is None else state_BU[of_row]
+        if not is_gated or state_BU is None:
+            return Memory(blocks_NKD, tuple(places), tuple(valid_N.tolist()), state_NU=state_NU)
+        gate_state_NU, evidence_NE = self.gate_state(rows, state_BU)[of_row], self.seen_evidence(items)
+        trust: Trust = self.gate(gate_state_NU, blocks_NKD, evidence_NE, valid_N, generator=generator)
         keep, valid = torch.stack([trust.keep_N, valid_N]).tolist()
-        return Memory(blocks_NKD, tuple(places), tuple(keep), trust, state_ND, tuple(valid), evidence_NE)
+        return Memory(blocks_NKD, tuple(places), tuple(keep), trust, state_NU, gate_state_NU, tuple(valid), evidence_NE)
 
     def seen_evidence(self, items: Sequence[EncodedItems]) -> Tensor:
         """The gate's view of the items' evidence besides their blocks, (N, E)."""
@@ -290,10 +312,10 @@ class MemoryPolicy(nn.Module):
         }
 
     def trained_state(self) -> dict[str, Tensor]:
-        """All trained weights, by their stored names."""
+        """All trained weights and the state's calibration, by their stored names."""
         return {
             f"{part}.{name}": tensor
-            for part, module in self.trained_parts().items()
+            for part, module in {**self.trained_parts(), "state": self.pool}.items()
             for name, tensor in module.state_dict().items()
         }
 
@@ -320,15 +342,6 @@ class MemoryPolicy(nn.Module):
     def identity(self) -> str:
         """Equal for memories with equal config and weights. It reads all weights, so it is meant for once per run."""
         return hashlib.sha256(f"{self.config} ".encode() + _contents(self.trained_state())).hexdigest()
-
-
-def _mean_context(vectors_BSD: Tensor, rows: Sequence[Row]) -> Tensor:
-    """The mean of each row's vectors before its reply, (B, D)."""
-    device = vectors_BSD.device
-    ends_B1 = on_device(device, np.array([[row.num_context] for row in rows]))
-    shares_BS = (torch.arange(vectors_BSD.shape[1], device=device) < ends_B1) / ends_B1
-    # Not a matrix product, because training would compute that in half precision.
-    return (shares_BS[..., None] * vectors_BSD.float()).sum(dim=1)
 
 
 def _contents(state: Mapping[str, Tensor]) -> bytes:

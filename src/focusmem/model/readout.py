@@ -1,6 +1,7 @@
 """The readout A_eta: shifts an item's base queries by the current state.
 
-Shapes: N items, K memory tokens, D policy width, E encoder width, H compressor width. Paper, Appendix A.3.
+Shapes: N items, K memory tokens, U state width, D policy width, E encoder width, H compressor width. Paper, Appendix
+A.3.
 """
 
 from pydantic import PositiveInt
@@ -21,12 +22,22 @@ class Readout(nn.Module):
     """
 
     def __init__(
-        self, config: ReadoutConfig, *, num_tokens: int, policy_width: int, evidence_width: int, width: int
+        self,
+        config: ReadoutConfig,
+        *,
+        num_tokens: int,
+        state_width: int,
+        policy_width: int,
+        evidence_width: int,
+        width: int,
     ) -> None:
         super().__init__()
         self.num_tokens = num_tokens
         # The paper's count leaves no parameters for these maps, so they are the identity where widths agree.
-        self.from_state = _map(policy_width, width)
+        self.from_state = _map(state_width, width)
+        if state_width != policy_width:  # several parts, mapped to the scale that one part would have
+            for weight in self.from_state.parameters():
+                nn.init.normal_(weight, std=state_width**-0.5)
         self.from_item = _map(evidence_width, width)
         self.from_role = _map(policy_width, width)
         self.norm = nn.LayerNorm(width)
@@ -40,17 +51,17 @@ class Readout(nn.Module):
         """The norm of its input, which should be calibrated before training (`model/calibration.py`)."""
         return [self.norm]
 
-    def seen(self, state_ND: Tensor, item_NE: Tensor, role_ND: Tensor) -> Tensor:
+    def seen(self, state_NU: Tensor, item_NE: Tensor, role_ND: Tensor) -> Tensor:
         """The input of the norm, (N, H): the sum of pooled context, pooled evidence and role vector."""
         dtype = self.hidden.weight.dtype
         # Embeddings and final hidden states differ in scale by orders of magnitude. Without this, one would dominate
         # the other.
-        state, item = _unit_rms(state_ND).to(dtype), _unit_rms(item_NE).to(dtype)
+        state, item = _unit_rms(state_NU).to(dtype), _unit_rms(item_NE).to(dtype)
         return self.from_state(state) + self.from_item(item) + self.from_role(role_ND.to(dtype))  # type: ignore[no-any-return]
 
-    def forward(self, state_ND: Tensor, item_NE: Tensor, role_ND: Tensor) -> Tensor:
+    def forward(self, state_NU: Tensor, item_NE: Tensor, role_ND: Tensor) -> Tensor:
         """Query residuals (N, K, H)."""
-        residual = self.out(F.gelu(self.hidden(self.norm(self.seen(state_ND, item_NE, role_ND)))))
+        residual = self.out(F.gelu(self.hidden(self.norm(self.seen(state_NU, item_NE, role_ND)))))
         return residual.unflatten(-1, (self.num_tokens, -1))  # type: ignore[no-any-return]
 
 

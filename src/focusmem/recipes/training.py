@@ -24,6 +24,8 @@ from focusmem.model.checkpoint import ERRORS_NOTE, Checkpoint
 from focusmem.schemas import Task
 from focusmem.settings import checked_dataclass, to_plain
 from focusmem.suites.task_file import TaskSuite
+from focusmem.training.batch import TrainingBatch
+from focusmem.training.config import READOUT_TIMES
 from focusmem.training.deadline import Deadline
 from focusmem.training.departures import Origin
 from focusmem.training.processes import join_team
@@ -66,7 +68,7 @@ class TrajectoryTraining(MemoryTraining):
         return replace(data, prompts=LAB_PROMPTS) if self.policy == _LAB and data.prompts is None else data
 
     def evaluation_tasks(self) -> list[Task]:
-        """Each task twice: under the id that a run of the file gives it, and under the id in the file."""
+        """The tasks of the files, each twice: with the id that a run gives it, and with the id in the file."""
         tasks = [task for path in self.evaluation for task in TaskSuite.from_file(path).tasks]
         return tasks + [task.model_copy(update={"task_id": task.task_id.partition("/")[2]}) for task in tasks]
 
@@ -93,9 +95,26 @@ def paper_lab(variant: str) -> TrajectoryTraining:
     )
 
 
+def focusmem(variant: str) -> TrajectoryTraining:
+    """The paper's settings with a readout that can learn to choose: its state keeps the instruction apart, and its
+    learning rate is higher than that of the other parts."""
+    own = paper(variant)
+    memory = replace(own.variant.memory, state_source="joined")
+    return replace(
+        own,
+        recipe="focusmem",
+        variant=replace(own.variant, memory=memory),
+        loop_b=replace(own.loop_b, readout_rate_times=READOUT_TIMES),
+    )
+
+
 PAPER: Final = paper("full")
 """The paper's configuration. A card lists every setting that differs from it."""
-RECIPES: Final[Mapping[str, Callable[[str], TrajectoryTraining]]] = {"paper": paper, "paper-lab": paper_lab}
+RECIPES: Final[Mapping[str, Callable[[str], TrajectoryTraining]]] = {
+    "paper": paper,
+    "paper-lab": paper_lab,
+    "focusmem": focusmem,
+}
 
 
 def recipe(name: str, variant: str) -> TrajectoryTraining:
@@ -128,8 +147,10 @@ def train_on_trajectories(
     if training.learns_content:
         plain = replace(plain, lessons=prepared.lessons(policy, data))
     misled = decisions(prepared.found, data.negative_share if variant.trains_gate else 0.0)
+    seen = decisions(prepared.validation, misled.config.negative_share)
+    data_b = TrajectoryBatches(misled, training.batching, _held_out(seen, training.loop_b.num_held_out))
     memory = train_stages(
-        training, policy, TrajectoryBatches(plain, training.batching), TrajectoryBatches(misled, training.batching),
+        training, policy, TrajectoryBatches(plain, training.batching), data_b,
         folder, deadline=deadline, notes=card_notes(training),
     )  # fmt: skip
     if memory is None or not join_team(policy.device).is_first:
@@ -144,6 +165,14 @@ def train_on_trajectories(
         )
     end_record(folder)
     return memory
+
+
+def _held_out(validation: TrajectoryDecisions, num_decisions: int) -> TrainingBatch | None:
+    """Decisions of validation trajectories, for the vital signs; None if there are none."""
+    num = sum(validation.num_decisions(trajectory) for trajectory in range(validation.num_trajectories))
+    return (
+        TrajectoryBatches(validation, BatchingConfig(num_decisions=min(num, num_decisions))).batch(0) if num else None
+    )
 
 
 def check_taught(training: TrajectoryTraining, prepared: Prepared) -> None:

@@ -29,7 +29,7 @@ class BrokenObject:
 
 
 def objects_in(text: str, *, takes_trailing_commas: bool = False) -> tuple[list[FoundObject], BrokenObject | None]:
-    """All outermost JSON objects before the first unreadable object, and what is wrong with that object.
+    """Returns all outermost JSON objects before the first unreadable object, and what is wrong with that object.
 
     With `takes_trailing_commas`, a comma after the last entry of an object or a list is removed.
     """

@@ -9,11 +9,21 @@ from focusmem.schemas.screenshot import Screenshot
 TurnRole = Literal["system", "user", "assistant"]
 
 
+class Instruction(str):
+    """The words of a prompt that say what the task is, as a part of their own: `("Task: ", Instruction("Find ..."))`.
+
+    A memory may pool them apart from the rest of the prompt. Otherwise the part is read like any other text.
+    """
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     role: TurnRole
     parts: tuple[str | Screenshot, ...]
-    """Text and screenshots in reading order."""
+    """Text and screenshots in reading order. The instruction of a decision's prompt is a part of its own, an
+    `Instruction`."""
 
     def __post_init__(self) -> None:
         if self.role not in get_args(TurnRole):

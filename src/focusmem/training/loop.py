@@ -1,7 +1,7 @@
 """The one training loop. A stage says what is learnt; the loop steps, reports, saves and resumes.
 
-All random numbers of a step come from the run's seed, the step and the share of the batch, and batches come by number;
-so resuming equals never having stopped.
+All random numbers of a step come from the run's seed, the step and the share of the batch, and a batch is determined by
+its number. A resumed run therefore equals an uninterrupted one.
 """
 
 import time
@@ -23,17 +23,18 @@ from focusmem.training.pathway import Look
 from focusmem.training.processes import join_team
 from focusmem.training.stage import Stage
 from focusmem.training.training_run import TrainingRun
+from focusmem.training.vital_signs import HeldOut
 
 
 @dataclass(frozen=True)
 class TrainingResult:
     folder: Path
     num_steps: int
-    """Done so far, over all runs in the folder."""
+    """The number of steps so far, over all runs in the folder."""
     is_finished: bool
-    """False if the time was up; call again to resume."""
+    """False if the time limit stopped the run. The same call resumes it."""
     losses: Mapping[str, float]
-    """Of the last step of this run; empty when there was none to do."""
+    """The losses of the last step of this run; empty if there was no step left."""
     waiting_rate: float
     """Share of this run's time that was spent waiting for data."""
     memory: Path | None
@@ -65,13 +66,20 @@ def train(
     with in_training(policy, stage.trained_parts, packs_rows=bool(config.packs_rows)):
         num_steps = _num_steps(data, config)
         digest = getattr(data, "digest", None)
-        run = TrainingRun(policy, stage, config, folder, team=team, num_steps=num_steps, look=look, data_digest=digest)
+        held_out = None
+        if stage.has_vital_signs:
+            held_out = HeldOut.of(data, num_steps=num_steps, num_decisions=config.num_held_out)
+        run = TrainingRun(
+            policy, stage, config, folder,
+            team=team, num_steps=num_steps, look=look, data_digest=digest, held_out=held_out,
+        )  # fmt: skip
         run.begin()
         started, waited_s, report = time.monotonic(), 0.0, None
         with Progress(stage.name, num_steps, start=run.step) if team.is_first else nullcontext() as line:
             for shares, waited in run.batches(data):
                 report = run.learn(shares, waited, is_late=_is_late(config, started))
                 run.record(report)
+                run.check_vital_signs(report)
                 waited_s += waited
                 if line is not None:
                     line.step(note=note(report, device))

@@ -1,9 +1,9 @@
-"""What each step did, averaged over a few steps and written as a line of JSON."""
+"""The figures of training steps, averaged over a few steps and written as a line of JSON."""
 
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,51 +11,57 @@ import torch
 
 from focusmem.errors import StorageError
 from focusmem.files import write_whole
-from focusmem.training.readout_activity import ReadoutActivity
 from focusmem.training.stage import Passage
+from focusmem.training.vital_signs import VITAL_SIGNS_NOTE, VitalSigns
 
 
 @dataclass(frozen=True)
 class StepReport:
     step: int
-    """Steps done, this one included."""
+    """The number of steps so far, including this one."""
     losses: Mapping[str, float]
-    """Each part as it enters the objective before its weight, and `total`."""
+    """Each loss before its weight is applied, and `total`, the weighted sum."""
     gradient_norm: float
-    """Before clipping."""
+    """The gradient norm before clipping."""
     learning_rate: float
     passage: Passage
     num_tokens: int
-    """Read and answered by all processes, padding not counted."""
+    """Tokens that all processes read, without padding."""
     waited_s: float
-    """Spent waiting for data."""
-    readout: ReadoutActivity | None = None
-    """The readout's activity; None for fixed blocks, and at steps without a line in the metrics."""
+    """Seconds that were spent waiting for data."""
+    vital_signs: VitalSigns | None = None
+    """The vital signs after the step; None in stage A, and at steps without a line in the metrics."""
 
 
 @dataclass
 class Metrics:
-    """Steps since the last line, and the file that lines go to."""
+    """Collects the steps since the last line, and writes lines to a file."""
 
     path: Path
     _steps: list[StepReport] = field(default_factory=list)
     _since: float = field(default_factory=time.monotonic)
 
     def cut_after(self, step: int) -> None:
-        """Removes lines about steps that a resumed run does again."""
+        """Removes lines about steps that a resumed run repeats."""
         lines = [json.dumps(line) for line in read_metrics(self.path) if line["step"] <= step]
         if self.path.exists():
             write_whole(self.path, "".join(f"{line}\n" for line in lines).encode())
 
     def losses_until(self, step: int) -> set[str]:
-        """Losses that had anything to learn from up to a step."""
+        """The losses that had at least one target up to a step."""
         return {name for line in read_metrics(self.path) if line["step"] <= step for name in line["loss"]}
+
+    def vital_signs_until(self, step: int) -> dict[str, Any] | None:
+        """The last vital signs up to a step."""
+        lines = [line for line in read_metrics(self.path) if line["step"] <= step and VITAL_SIGNS_NOTE in line]
+        signs: dict[str, Any] | None = lines[-1][VITAL_SIGNS_NOTE] if lines else None
+        return signs
 
     def add(self, report: StepReport) -> None:
         self._steps.append(report)
 
     def write(self, device: torch.device) -> None:
-        """One line about the steps since the last one."""
+        """Writes one line about the steps since the last line."""
         if not self._steps:
             return
         took_s = max(1e-9, time.monotonic() - self._since)
@@ -70,7 +76,7 @@ class Metrics:
 
 def summary(steps: Sequence[StepReport], took_s: float) -> dict[str, Any]:
     names = dict.fromkeys(name for step in steps for name in step.losses)
-    measured = [step.readout for step in steps if step.readout is not None]
+    measured = [step.vital_signs for step in steps if step.vital_signs is not None]
     return {
         "step": steps[-1].step,
         "loss": {name: _mean([step.losses[name] for step in steps if name in step.losses]) for name in names},
@@ -80,7 +86,7 @@ def summary(steps: Sequence[StepReport], took_s: float) -> dict[str, Any]:
             "ordinary": _rate(steps, "num_ordinary_kept", "num_ordinary"),
             "negative": _rate(steps, "num_negative_kept", "num_negative"),
         },
-        **({"readout": asdict(measured[-1]) | {"is_inert": measured[-1].is_inert}} if measured else {}),
+        **({VITAL_SIGNS_NOTE: measured[-1].as_plain()} if measured else {}),
         "tokens_per_s": round(sum(step.num_tokens for step in steps) / took_s, 1),
         "waiting_rate": round(min(1.0, sum(step.waited_s for step in steps) / took_s), 4),
     }
@@ -94,18 +100,18 @@ def note(report: StepReport, device: torch.device) -> str:
         words.append(f"passed {passage.num_ordinary_kept}/{passage.num_ordinary}")
     if passage.num_negative:
         words.append(f"misled {passage.num_negative_kept}/{passage.num_negative}")
-    if report.readout is not None:
-        words.append(_readout_words(report.readout))
+    if report.vital_signs is not None:
+        words.append(_vital_words(report.vital_signs))
     memory_gb = gpu_memory_gb(device)
     return "  ".join(words if memory_gb is None else [*words, f"{memory_gb} GB"])
 
 
-def _readout_words(readout: ReadoutActivity) -> str:
-    change = f"queries {readout.base_query_rms:.3g} +{readout.query_change_rms:.2g}"
-    if readout.shuffled_nats is None:
-        return change
-    inert = ", readout inert" if readout.is_inert else ""
-    return f"{change}, nats {readout.own_nats:.3f} own, {readout.shuffled_nats:.3f} shuffled{inert}"
+def _vital_words(signs: VitalSigns) -> str:
+    nats = {"own": signs.own_nats, "shuffled": signs.shuffled_nats, "fixed": signs.fixed_nats}
+    words = "nats " + ", ".join(f"{value:.3f} {name}" for name, value in nats.items() if value is not None)
+    if signs.query_change is not None:
+        words = f"query change {signs.query_change:.2g}, {words}"
+    return f"{words}, readout inert" if signs.is_inert else words
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

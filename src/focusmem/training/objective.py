@@ -1,4 +1,4 @@
-"""A share of a batch as one number to minimise."""
+"""Turns a share of a batch into one number to minimise."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,12 +12,12 @@ from focusmem.model.policy import MemoryPolicy
 from focusmem.training.config import LoopConfig
 from focusmem.training.pathway import Look, embed
 from focusmem.training.prepared import Prepared
-from focusmem.training.readout_activity import activity_of_share
 from focusmem.training.stage import Losses, Stage
+from focusmem.training.vital_signs import sums_of_share
 
 
 class Objective(nn.Module):
-    """A module, because DDP needs one; its parameters are only those that the stage trains."""
+    """The objective as a module, because DDP needs one. Its parameters are only those that the stage trains."""
 
     def __init__(self, policy: MemoryPolicy, stage: Stage, config: LoopConfig, look: Look | None) -> None:
         super().__init__()
@@ -28,31 +28,32 @@ class Objective(nn.Module):
     def forward(
         self, share: Prepared, scales: Mapping[str, float], generator: torch.Generator
     ) -> tuple[Tensor, Losses]:
-        """The sum of the losses, each times its scale, and the losses themselves."""
+        """Returns the sum of the losses, each multiplied by its scale, and the losses themselves."""
         policy, stage, config, look = self._held
         rows = embed(policy, share, look)
         with self._precision():
             losses = stage.losses(policy, share, rows, max_tokens=config.max_group_tokens, generator=generator)
-        # A share may use no item, and a draw may keep no block, but DDP waits for a gradient of every weight.
+        # A share may use no item, and the sampled gate may keep no block, but DDP waits for a gradient of every weight.
         total = torch.cat([parameter.flatten() for parameter in self.parts.parameters()]).sum() * 0
         for name in stage.weights.keys() & losses.sums.keys():
             total = total + losses.sums[name] * scales[name]
         return total, losses
 
     def norm_moments(self, share: Prepared) -> Tensor:
-        """The inputs that calibrate the stage's fresh norms, from a share of a batch."""
+        """The sums over a share of a batch that are needed to calibrate the stage's fresh norms."""
         policy, stage, config, look = self._held
         rows = embed(policy, share, look)
         with self._precision():
             inputs = stage.norm_inputs(policy, share, rows, max_tokens=config.max_group_tokens)
         return moments_of(stage.fresh_norms(policy), inputs)
 
-    def readout_sums(self, share: Prepared) -> Tensor:
-        """The readout's activity in a share, as sums; see `training/readout_activity.py`."""
+    def vital_sums(self, share: Prepared) -> Tensor:
+        """The vital signs of a share, as sums; see `training/vital_signs.py`."""
         policy, stage, config, look = self._held
-        rows, is_gated = embed(policy, share, look), "gate" in stage.trained_parts
+        rows, parts = embed(policy, share, look), {"is_dynamic": stage.is_dynamic, "is_gated": stage.is_gated}
         with self._precision():
-            return activity_of_share(policy, share, rows, is_gated=is_gated, max_tokens=config.max_group_tokens)
+            sums = sums_of_share(policy, share, rows, **parts, max_tokens=config.max_group_tokens)
+        return sums.tensor(policy.backbone.device)
 
     def _precision(self) -> torch.autocast:
         policy, _, config, _ = self._held
@@ -62,7 +63,7 @@ class Objective(nn.Module):
 
 @contextmanager
 def in_training(policy: MemoryPolicy, trained_parts: tuple[str, ...], *, packs_rows: bool = False) -> Iterator[None]:
-    """Only these parts learn, and the pathway is in training mode; afterwards everything is restored."""
+    """A block in which only these parts learn and the pathway is in training mode. Its end restores everything."""
     parts = policy.trained_parts()
     for name, part in parts.items():
         if any(parameter.dtype != torch.float32 for parameter in part.parameters()):

@@ -1,4 +1,4 @@
-"""Plots of a run: each loss over the steps, the share of blocks that pass the gate, and the readout's activity."""
+"""Plots a run: each loss over the steps, the share of blocks that pass the gate, and the vital signs."""
 
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from focusmem.plotting import write_figure
 from focusmem.training.metrics import read_metrics
+from focusmem.training.vital_signs import VITAL_SIGNS_NOTE
 
 _COLOURS = {
     "total": "#333333",
@@ -20,21 +21,23 @@ _COLOURS = {
     "negative": "#c0392b",
 }
 
+_OF_CURVES = (_COLOURS["action"], _COLOURS["semantic"], _COLOURS["total"])
+"""Of the curves of one panel, in their order."""
 _FLAT = 20
 """If a curve's highest value is more than this many times its last one, its end looks like zero on a linear scale."""
 
 
 def plot_run(folder: Path, *, title: str) -> list[Path]:
-    """Draws `losses.png`; `gate.png` and `readout.png` if these parts were in use."""
+    """Draws `losses.png`. If a gate was in use, it also draws `gate.png`; if vital signs were measured, `vital.png`."""
     lines = read_metrics(folder / "metrics.jsonl")
     if not lines:
         return []
     drawn = [_losses(lines, folder / "losses.png", title)]
     if any(value is not None for line in lines for value in line["passage"].values()):
         drawn.append(_gate(lines, folder / "gate.png", title))
-    readouts = [line for line in lines if "readout" in line]
-    if readouts:
-        drawn.append(_readout(readouts, folder / "readout.png", title))
+    measured = [line for line in lines if VITAL_SIGNS_NOTE in line]
+    if measured:
+        drawn.append(_vital_signs(measured, folder / "vital.png", title))
     return drawn
 
 
@@ -52,7 +55,7 @@ def _losses(lines: list[dict[str, Any]], path: Path, title: str) -> Path:
 
 
 def _scale(axes: Axes, values: list[float]) -> None:
-    """The scale begins at zero; it is logarithmic if the end of a curve could not be told from zero."""
+    """The scale begins at zero. It is logarithmic if the end of a curve would look like zero."""
     if min(values, default=0.0) > 0 and max(values) > _FLAT * values[-1]:
         axes.set_yscale("log")
     else:
@@ -71,20 +74,37 @@ def _gate(lines: list[dict[str, Any]], path: Path, title: str) -> Path:
     return write_figure(figure, path)
 
 
-def _readout(lines: list[dict[str, Any]], path: Path, title: str) -> Path:
-    """The size of queries and of their change, and the nats of an action with own and with shuffled states."""
-    figure = Figure(figsize=(9.6, 3.4), layout="constrained")
-    panels = (
-        ("root mean square", ("base_query_rms", "base queries"), ("query_change_rms", "change by the readout")),
-        ("nats of an action", ("own_nats", "own states"), ("shuffled_nats", "states of neighbours")),
-    )
-    for place, (words, *curves) in enumerate(panels, start=1):
-        axes = figure.add_subplot(1, 2, place)
-        for (name, label), colour in zip(curves, (_COLOURS["total"], _COLOURS["semantic"]), strict=True):
-            _draw(axes, lines, [line["readout"][name] for line in lines], colour, label)
+_PANELS = (
+    ("query change / base queries (rms)", (("query_change", "query change"),)),
+    (
+        "nats of an action, held out",
+        (("own_nats", "own states"), ("shuffled_nats", "states of neighbours"), ("fixed_nats", "fixed queries")),
+    ),
+    (
+        "share the gate lets in, held out",
+        (("ordinary_passage", "ordinary blocks"), ("negative_passage", "misleading blocks")),
+    ),
+)
+"""The vital signs, panel by panel: the axis, and its curves."""
+
+
+def _vital_signs(lines: list[dict[str, Any]], path: Path, title: str) -> Path:
+    """A panel for each group of signs that was measured."""
+    signs = [line[VITAL_SIGNS_NOTE] for line in lines]
+    panels = [
+        (words, [(name, label) for name, label in curves if any(one[name] is not None for one in signs)])
+        for words, curves in _PANELS
+    ]
+    panels = [(words, curves) for words, curves in panels if curves]
+    figure = Figure(figsize=(4.6 * len(panels), 3.4), layout="constrained")
+    for place, (words, curves) in enumerate(panels, start=1):
+        axes = figure.add_subplot(1, len(panels), place)
+        for (name, label), colour in zip(curves, _OF_CURVES, strict=False):
+            _draw(axes, lines, [one[name] for one in signs], colour, label)
         axes.set_ylabel(words)
         axes.set_ylim(bottom=0)
-        axes.legend(loc="best")
+        if len(curves) > 1:
+            axes.legend(loc="best")
     figure.suptitle(title)
     return write_figure(figure, path)
 

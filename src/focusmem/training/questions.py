@@ -1,7 +1,7 @@
-"""What the teacher and its student are asked about an item, and what a functional answer must look like.
+"""The questions to teacher and student about an item, and the form of functional answers.
 
-Paper, Appendix B.2. There, teacher and student have different system texts. Here both read the same words, so that they
-differ only in reading raw evidence or memory tokens.
+Paper, Appendix B.2. There, teacher and student have different system texts. Here both read the same words. The only
+difference is that the teacher reads raw evidence and the student reads memory tokens.
 """
 
 import json
@@ -138,7 +138,7 @@ def _shape(annotation: object) -> str:
 
 
 class Questions:
-    """`prompts` is a folder with other wordings of the five texts; they may leave the schema out."""
+    """`prompts` is a folder with other wordings of the five texts. These may omit the schema."""
 
     def __init__(self, prompts: Path | None = None) -> None:
         slots: dict[str, set[str]] = {DESCRIBE: set(), **{subtype: {"schema"} for subtype in TARGETS}}
@@ -148,11 +148,11 @@ class Questions:
         }
 
     def ask(self, name: str) -> Prompt:
-        """The question alone, as the student gets it behind its memory tokens."""
+        """The question alone. The student gets it after its memory tokens."""
         return (Turn("user", (self._texts[name],)),)
 
     def ask_about(self, record: Prompt, name: str) -> Prompt:
-        """The question behind the raw record, as the teacher gets it."""
+        """The question after the raw record, as the teacher gets it."""
         return (*record, *self.ask(name))
 
     @property

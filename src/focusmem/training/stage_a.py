@@ -1,4 +1,5 @@
-"""Stage A: what is kept. Fixed blocks learn to serve the demonstrated actions and to hold the items' content.
+"""Stage A trains the content of memory. Fixed blocks learn to predict the demonstrated actions and to hold the items'
+content.
 
 Paper, Appendix A.2. Trained: the encoder's LoRA and the compressor with its base queries and role vectors. There is no
 query residual and no gate. Loss: actions + content * (semantic KL + functional cross-entropy).
@@ -11,9 +12,9 @@ from typing import Any
 
 import torch
 from pydantic import NonNegativeFloat
-from torch.nn import LayerNorm
 
 from focusmem.errors import CheckpointError
+from focusmem.model.calibration import Norm
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.injection import Place
 from focusmem.model.policy import MemoryPolicy
@@ -34,21 +35,23 @@ from focusmem.training.prepared import Needs, Prepared
 from focusmem.training.stage import CONTENT_LOSSES, Losses, Reduction
 
 LEARNING_RATE = 1e-5
-NOT_YET_TRAINED = (
-    "state_source", "state_layer",
-    "gate.sees_evidence", "gate.evidence_source", "gate.shares_projection", "gate.hidden_width",
-)  # fmt: skip
-"""Stage A uses neither state nor gate, so a memory with any settings of these may begin with what it leaves."""
+READOUT_SETTINGS = ("readout.hidden_width",)
+GATE_SETTINGS = ("gate.sees_evidence", "gate.evidence_source", "gate.shares_projection", "gate.hidden_width")
+NOT_YET_TRAINED = ("state_source", "state_layer", *READOUT_SETTINGS, *GATE_SETTINGS)
+"""Settings that may differ between memories. Stage A trains neither state, readout nor gate, so memories with different
+settings for these can begin with the same stage A."""
 _NUM_TOKENS = "compressor.num_tokens"
 """A memory with fewer tokens may begin with the first queries of one with more."""
 
 
 @checked_dataclass(frozen=True, kw_only=True)
 class StageAConfig:
-    """The paper's weights. Zeros make its variants: action only, semantic only, functional only."""
+    """The config of stage A. The defaults are the paper's weights. Weights of zero give the paper's variants: action
+    only, semantic only, functional only.
+    """
 
     content_weight: NonNegativeFloat = 0.25
-    """Lambda_basis, of both content losses together."""
+    """Lambda_basis, the weight of both content losses together."""
     semantic_weight: NonNegativeFloat = 0.5
     functional_weight: NonNegativeFloat = 0.5
     reduction: Reduction = "sum"
@@ -59,10 +62,12 @@ class StageAConfig:
 class StageA:
     config: StageAConfig = field(default_factory=StageAConfig)
     start_sha256: str | None = None
-    """Of the weights it began with; None if it began afresh."""
+    """The fingerprint of the weights that the stage began with; None if it began with an untrained memory."""
     name = "stage_a"
     trained_parts = ("encoder", "compressor")
     is_dynamic = False
+    is_gated = False
+    has_vital_signs = False
 
     @property
     def weights(self) -> Mapping[str, float]:
@@ -85,7 +90,7 @@ class StageA:
     def settings(self) -> dict[str, Any]:
         return to_plain(self.config) | {"start_sha256": self.start_sha256}
 
-    def fresh_norms(self, policy: MemoryPolicy) -> list[LayerNorm]:
+    def fresh_norms(self, policy: MemoryPolicy) -> list[Norm]:
         return []
 
     def norm_inputs(
@@ -147,7 +152,7 @@ def train_stage_a(
         stored = Checkpoint.open(start)
         if stored.notes.get("stage") != StageA.name:
             raise CheckpointError(
-                f"Stage A can begin with a memory of its own, but {start} was left by "
+                f"Stage A can begin only with a memory from stage A, but {start} was left by "
                 f"'{stored.notes.get('stage', 'something else')}'. Give the `memory` folder of a stage A run."
             )
         stored.load_into(policy, may_differ=(*NOT_YET_TRAINED, _NUM_TOKENS))

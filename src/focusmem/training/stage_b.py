@@ -1,7 +1,7 @@
-"""Stage B: what is shown and what is allowed in. Blocks are read for each decision and pass the gate or are dropped.
+"""Stage B trains readout and gate. Blocks are read for each decision; the gate accepts or drops each block.
 
 Paper, Appendix A.3. It begins with a memory from stage A and trains the whole pathway. Loss: actions + a drop loss on
-misleading blocks. Ordinary items get no label: the action loss alone says whether they help.
+misleading blocks. Ordinary items get no label. Only the action loss shows whether they help.
 """
 
 import random
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import LayerNorm
 
 from focusmem.errors import CheckpointError
-from focusmem.model.calibration import are_calibrated
+from focusmem.model.calibration import FixedNorm, Norm, are_calibrated
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.injection import Place
 from focusmem.model.inputs import Row
@@ -38,7 +38,7 @@ from focusmem.training.pathway import (
 )
 from focusmem.training.prepared import EPISODIC, Needs, Prepared
 from focusmem.training.stage import GATE_STAGE, Losses, Passage, Reduction
-from focusmem.training.stage_a import NOT_YET_TRAINED, StageA
+from focusmem.training.stage_a import GATE_SETTINGS, NOT_YET_TRAINED, READOUT_SETTINGS, StageA
 
 LEARNING_RATE = 5e-6
 
@@ -47,9 +47,10 @@ Keeping = Literal["straight-through", "measured"]
 
 @checked_dataclass(frozen=True, kw_only=True)
 class StageBConfig:
-    """The paper's weights. The switches make the paper's variants: a readout without a gate, a gate on fixed blocks,
-    and fixed blocks alone. Fixed blocks alone also learn from actions here, so that every variant is trained in two
-    stages."""
+    """The config of stage B. The defaults are the paper's weights. The switches give the paper's variants: a readout
+    without a gate, a gate on fixed blocks, and fixed blocks alone. Fixed blocks alone also learn from actions here, so
+    that every variant is trained in two stages.
+    """
 
     gate_weight: NonNegativeFloat = 0.05
     """Lambda_m, the weight of the gate's loss."""
@@ -64,7 +65,8 @@ class StageBConfig:
     `measured`: for each decision one block is left out or put in, and the gate is trained with the change in the action
     loss."""
     labels_reach_blocks: bool = False
-    """Whether gradients of labels reach the blocks. The paper stops them; this measures what stopping them costs."""
+    """Whether gradients of labels reach the blocks. The paper stops these gradients; this switch shows what stopping
+    them costs."""
     num_foreign: NonNegativeInt = 0
     """More negatives for the gate: items of other tasks in the same share of a batch, this many for each decision. They
     are never in front of the prompt, so hundreds cost little; learning to compare states with blocks takes many."""
@@ -77,7 +79,7 @@ class StageBConfig:
 class StageB:
     config: StageBConfig = field(default_factory=StageBConfig)
     start_sha256: str | None = None
-    """Of the weights it began with."""
+    """The fingerprint of the weights that the stage began with."""
     name = "stage_b"
 
     @property
@@ -85,9 +87,15 @@ class StageB:
         optional = {"readout": self.config.is_dynamic, "gate": self.config.is_gated}
         return ("encoder", "compressor", *(part for part, takes_part in optional.items() if takes_part))
 
+    has_vital_signs = True
+
     @property
     def is_dynamic(self) -> bool:
         return self.config.is_dynamic
+
+    @property
+    def is_gated(self) -> bool:
+        return self.config.is_gated
 
     @property
     def weights(self) -> Mapping[str, float]:
@@ -105,31 +113,41 @@ class StageB:
     def settings(self) -> dict[str, Any]:
         return to_plain(self.config) | {"start_sha256": self.start_sha256}
 
-    def fresh_norms(self, policy: MemoryPolicy) -> list[LayerNorm]:
-        """The norms of readout and gate, if these take part and have learnt nothing yet."""
-        return [norm for norms in self._fresh(policy) for norm in norms]
+    def fresh_norms(self, policy: MemoryPolicy) -> list[Norm]:
+        """The norms of parts that take part and have learnt nothing yet: first those of the state, and when these are
+        calibrated, those of readout and gate, which see the state."""
+        return [*self._fresh_of_state(policy)] or [norm for norms in self._fresh(policy) for norm in norms]
 
     @torch.no_grad()
     def norm_inputs(
         self, policy: MemoryPolicy, share: Prepared, rows: EmbeddedShare, *, max_tokens: int
     ) -> list[Tensor]:
-        compressor, width = policy.compressor, policy.backbone.width
-        state_ND, blocks_NKD = (compressor.role_vectors_RD.new_zeros(0, *shape) for shape in ((width,), (1, width)))
-        summary_NE = evidence_NE = state_ND.new_zeros(0, policy.encoder.backbone.width)
-        roles = list[int]()
-        if rows.decisions and share.item_of_use:
-            encoded = EncodedShare.of(policy, rows.items, max_tokens=max_tokens)
-            groups, order = encoded.for_uses(share.item_of_use)
-            places = [share.places[use] for use in order]
-            state_BD = policy.state(rows.decisions)
-            blocks_NKD = policy.read(groups, places, state_BD if self.config.is_dynamic else None)
-            summary_NE = torch.cat([group.summary_NE for group in groups])
-            evidence_NE = policy.seen_evidence(groups)
-            state_ND, roles = state_BD[[place.row for place in places]], [place.role for place in places]
-        shown = policy.readout.seen(state_ND, summary_NE, compressor.role_vectors_RD[roles])
+        has_blocks, norms = bool(rows.decisions and share.item_of_use), self.fresh_norms(policy)
+        if not has_blocks:
+            return [norm.weight.new_zeros(0, *norm.normalized_shape) for norm in norms]
+        if self._fresh_of_state(policy):
+            return policy.pool.seen(rows.decisions)
+        encoded = EncodedShare.of(policy, rows.items, max_tokens=max_tokens)
+        groups, order = encoded.for_uses(share.item_of_use)
+        places = [share.places[use] for use in order]
+        of_row, roles = [place.row for place in places], [place.role for place in places]
+        state_BU = policy.state(rows.decisions)
         of_readout, of_gate = self._fresh(policy)
-        inputs = [shown] if of_readout else []
-        return inputs + (policy.gate.seen(state_ND, blocks_NKD, evidence_NE) if of_gate else [])
+        inputs = list[Tensor]()
+        if of_readout:
+            summary_NE = torch.cat([group.summary_NE for group in groups])
+            inputs.append(policy.readout.seen(state_BU[of_row], summary_NE, policy.compressor.role_vectors_RD[roles]))
+        if of_gate:
+            blocks_NKD = policy.read(groups, places, state_BU if self.config.is_dynamic else None)
+            gate_state_NU = policy.gate_state(rows.decisions, state_BU)[of_row]
+            inputs += policy.gate.seen(gate_state_NU, blocks_NKD, policy.seen_evidence(groups))
+        return inputs
+
+    def _fresh_of_state(self, policy: MemoryPolicy) -> list[FixedNorm]:
+        """The norms of the state if readout or gate sees it."""
+        is_seen_by_gate = self.config.is_gated and not policy.config.gate.shares_projection
+        norms = policy.pool.norms if self.config.is_dynamic or is_seen_by_gate else []
+        return [] if are_calibrated(norms) else norms
 
     def _fresh(self, policy: MemoryPolicy) -> tuple[list[LayerNorm], list[LayerNorm]]:
         parts = ((policy.readout.norms, self.config.is_dynamic), (policy.gate.norms, self.config.is_gated))
@@ -169,7 +187,9 @@ class StageB:
     def _of_labels(
         self, policy: MemoryPolicy, share: Prepared, encoded: EncodedShare, memory: Memory, is_negative: list[bool]
     ) -> dict[str, Tensor]:
-        """Misleading blocks should be dropped, and be trusted less than what was found for the decision."""
+        """The losses of labels: misleading blocks should be dropped, and be trusted less than trajectories found for
+        the decision.
+        """
         reaches, places = self.config.labels_reach_blocks, memory.places
         misleading = [block for block, negative in enumerate(is_negative) if negative]
         wrong = [gate_logits(policy, memory, misleading, reaches_blocks=reaches)] if misleading else []
@@ -199,7 +219,7 @@ class StageB:
         *,
         generator: torch.Generator | None = None,
     ) -> tuple[Memory | None, list[bool]]:
-        """Reads every use for its decision, from items encoded once; also returns which blocks are misleading."""
+        """Reads every use for its decision from items encoded once. Also returns which blocks are misleading."""
         if not (self.config.is_dynamic or self.config.is_gated):  # a block is the same for every decision
             blocks_IKD = encoded.fixed_blocks(policy, share.roles) if share.item_of_use else None
             fixed = None if blocks_IKD is None else shared_blocks(blocks_IKD, share.item_of_use, share.places)
@@ -218,43 +238,49 @@ class StageB:
     def foreign_logits(
         self, policy: MemoryPolicy, share: Prepared, encoded: EncodedShare, memory: Memory
     ) -> tuple[Tensor, list[int]]:
-        """The gate's logits of blocks of other tasks, read as each decision would read them, and those decisions."""
-        assert memory.state_ND is not None, "the gate took part, so the state was there"
-        block_of_row = {place.row: block for block, place in enumerate(memory.places)}  # any of them knows the state
+        """The gate's logits of blocks of other tasks, read for the state of each decision, and the rows of these
+        decisions.
+        """
+        assert memory.state_NU is not None, "the gate took part, so the state was there"
+        assert memory.gate_state_NU is not None, "and so was its own view of it"
+        # Any block of a row has the state of the row.
+        block_of_row = {place.row: block for block, place in enumerate(memory.places)}
         groups, order = encoded.for_uses([item for _, item in share.foreign])
         chosen = [share.foreign[number] for number in order]
         states = [block_of_row[row] for row, _ in chosen]
         places = [Place(state, share.roles[item], 0) for state, (_, item) in zip(states, chosen, strict=True)]
         with nullcontext() if self.config.labels_reach_blocks else torch.no_grad():
-            blocks_NKD = policy.read(groups, places, memory.state_ND if self.config.is_dynamic else None)
+            blocks_NKD = policy.read(groups, places, memory.state_NU if self.config.is_dynamic else None)
         numbers = torch.tensor(states, device=blocks_NKD.device)
-        logits_N = policy.gate.logits(memory.state_ND[numbers], blocks_NKD, policy.seen_evidence(groups))
+        logits_N = policy.gate.logits(memory.gate_state_NU[numbers], blocks_NKD, policy.seen_evidence(groups))
         return logits_N, [row for row, _ in chosen]
 
 
 def gate_logits(policy: MemoryPolicy, memory: Memory, numbers: list[int], *, reaches_blocks: bool = False) -> Tensor:
-    """The gate's logits of some blocks. No gradient flows back into the blocks, because labels must not reshape
-    content."""
+    """The gate's logits of some blocks. Unless `reaches_blocks`, no gradient flows back into the blocks, because labels
+    must not change content.
+    """
     blocks_NKD = memory.blocks_NKD if reaches_blocks else memory.blocks_NKD.detach()
     return _trust_in(policy, replace(memory, blocks_NKD=blocks_NKD), numbers)
 
 
 def _trust_in(policy: MemoryPolicy, memory: Memory, numbers: list[int]) -> Tensor:
-    assert memory.state_ND is not None, "the gate took part, so the state was there"
+    assert memory.gate_state_NU is not None, "the gate took part, so the state was there"
     assert memory.evidence_NE is not None, "and so was what it sees of the evidence"
     chosen = torch.tensor(numbers, device=memory.blocks_NKD.device)
-    return policy.gate.logits(memory.state_ND[chosen], memory.blocks_NKD[chosen], memory.evidence_NE[chosen])
+    return policy.gate.logits(memory.gate_state_NU[chosen], memory.blocks_NKD[chosen], memory.evidence_NE[chosen])
 
 
 def keeping_term(
     policy: MemoryPolicy, rows: Sequence[Row], memory: Memory, own_B: Tensor, *, rng: random.Random, max_tokens: int
 ) -> Tensor:
-    """A term of value zero whose gradient is that of the expected action loss by the trust in blocks; `own_B` is the
-    action loss.
+    """A term whose value is zero and whose gradient is the gradient of the expected action loss with respect to the
+    trust in blocks. `own_B` is the action loss of each decision.
 
-    For each decision, one block is kept instead of dropped, or dropped instead of kept. What the action loses by
-    keeping it, times the number of blocks, is an unbiased estimate of the gradient by the probability of keeping a
-    block. As in the paper, the gradient flows on into the blocks, because it comes from actions and not from labels.
+    For each decision, one block is kept instead of dropped, or dropped instead of kept. The change of the action loss
+    when the block is kept, times the number of blocks, is an unbiased estimate of the gradient with respect to the
+    probability of keeping a block. As in the paper, the gradient flows on into the blocks, because it comes from
+    actions and not from labels.
     """
     of_row: dict[int, list[int]] = {}
     for block, (place, is_valid) in enumerate(zip(memory.places, memory.valid, strict=True)):
@@ -302,16 +328,18 @@ def train_stage_b(
 ) -> TrainingResult:
     """Trains the memory that stage A left in `start`, or resumes the run in `folder`.
 
-    A memory that stage B left is trained further, with a new schedule.
+    A memory that stage B left is trained further, with a new schedule. Parts that were not trained before begin afresh,
+    and their settings may differ from those of `start`: a readout may begin on any stage A, whatever state that was
+    configured for.
     """
     stored = Checkpoint.open(start)
     left_by = stored.notes.get("stage")
     if left_by not in (StageA.name, StageB.name, GATE_STAGE):
         raise CheckpointError(
-            f"Stage B begins with a memory from stage A, or with one of its own, but {start} was left by "
+            f"Stage B begins with a memory from stage A or from stage B, but {start} was left by "
             f"'{left_by or 'something else'}'. Give the `memory` folder of a run."
         )
-    stored.load_into(policy, may_differ=NOT_YET_TRAINED if left_by == StageA.name else ())
+    stored.load_into(policy, may_differ=_not_yet_trained(stored))
     return train(
         policy,
         data,
@@ -320,3 +348,11 @@ def train_stage_b(
         folder,
         look=look,
     )
+
+
+def _not_yet_trained(stored: Checkpoint) -> tuple[str, ...]:
+    """The settings of parts that no stage has trained in this memory."""
+    trained = stored.trained_parts()
+    if stored.notes.get("stage") == StageA.name or not (trained.is_dynamic or trained.is_gated):
+        return NOT_YET_TRAINED
+    return (() if trained.is_dynamic else READOUT_SETTINGS) + (() if trained.is_gated else GATE_SETTINGS)

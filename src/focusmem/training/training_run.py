@@ -27,20 +27,20 @@ from focusmem.training.metrics import Metrics, StepReport
 from focusmem.training.objective import Objective
 from focusmem.training.pathway import Look
 from focusmem.training.plots import plot_run
-from focusmem.training.prepared import Prepared, Preparer
+from focusmem.training.prepared import Needs, Prepared, Preparer
 from focusmem.training.processes import Team
-from focusmem.training.readout_activity import ReadoutActivity
 from focusmem.training.run_states import RunStates, clear_leftovers
 from focusmem.training.schedule import learning_rate_at
 from focusmem.training.stage import CONTENT_LOSSES, LOSS_NAMES, Passage, Stage, divisors_of
+from focusmem.training.vital_signs import VITAL_SIGNS_NOTE, HeldOut, VitalSigns
 
 FREE_FIELDS = frozenset({"num_workers", "save_every_steps", "log_every_steps", "max_minutes"})
 """Settings that may differ when a run is resumed; all others must be the same."""
 
 
 class TrainingRun:
-    """The state of a run is the weights, the optimizer, `step`, and whether norms still wait for their calibration. A
-    save holds exactly this state.
+    """The state of a run is the weights, the optimizer, `step`, whether norms still wait for their calibration, and
+    which decisions are held out. A save holds exactly this state.
     """
 
     def __init__(
@@ -54,10 +54,11 @@ class TrainingRun:
         num_steps: int,
         look: Look | None,
         data_digest: str | None = None,
+        held_out: HeldOut | None = None,
     ) -> None:
         self.policy, self.stage, self.config, self.folder, self.team = policy, stage, config, folder, team
         self.num_steps, self.step, self.is_late = num_steps, 0, False
-        self.data_digest = data_digest
+        self.data_digest, self.held_out = data_digest, held_out
         self.device = policy.backbone.device
         self.objective = Objective(policy, stage, config, look)
         self.optimizer = _optimizer(self.objective, config, self.device)
@@ -65,6 +66,7 @@ class TrainingRun:
         self.memory, self.unfinished = folder / "memory", folder / "unfinished"
         self._taught: set[str] = set()
         self._awaits_calibration = bool(stage.fresh_norms(policy))
+        self._held_out_shares = [] if held_out is None else self._shares_of(held_out)
 
     @property
     def is_over(self) -> bool:
@@ -76,7 +78,7 @@ class TrainingRun:
         """Load the newest save of the folder, or make the first one."""
         stored = self.states.newest()
         self._taught = set() if stored is None else self.metrics.losses_until(stored.step)
-        self.team.wait()  # nobody writes before all have looked
+        self.team.wait()  # no process writes before all processes have looked for a save
         if stored is not None:
             self._check_same(stored.card)
             tensors = stored.tensors(self.device)
@@ -100,17 +102,26 @@ class TrainingRun:
             self.save()
 
     def batches(self, data: TrainingData) -> Iterator[tuple[list[Prepared], float]]:
-        """This process's shares of each batch that is still to come."""
-        num_passes = self.config.num_passes
+        """Yields this process's shares of each remaining batch."""
         return prepared_batches(
             data,
             Preparer(self.policy, self.stage.needs),
             range(self.step, self.num_steps),
-            shares=range(self.team.rank * num_passes, (self.team.rank + 1) * num_passes),
-            num_shares=self.team.size * num_passes,
+            shares=self._own_shares,
+            num_shares=self.team.size * self.config.num_passes,
             num_workers=self.config.num_workers,
             device=self.device,
         )
+
+    @property
+    def _own_shares(self) -> range:
+        """The shares of each batch that this process works on."""
+        num_passes = self.config.num_passes
+        return range(self.team.rank * num_passes, (self.team.rank + 1) * num_passes)
+
+    def _shares_of(self, held_out: HeldOut) -> list[Prepared]:
+        preparer = Preparer(self.policy, Needs(negatives=self.stage.is_gated))
+        return preparer.shares(held_out.batch, self._own_shares, self.team.size * self.config.num_passes)
 
     # One step
 
@@ -127,45 +138,63 @@ class TrainingRun:
         norm = torch.nn.utils.get_total_norm(gradients)
         others = [*passage, sum(share.num_tokens for share in shares), is_late]
         totals = self.team.total(torch.cat([sums, sums.new_tensor(others)]))
-        *numbers, gradient_norm = torch.cat([totals, norm[None].double()]).tolist()  # the one wait for the GPU
+        *numbers, gradient_norm = torch.cat(
+            [totals, norm[None].double()]
+        ).tolist()  # the only wait for the GPU in a step
         losses = {
             name: numbers[place] / divisors[name]
             for place, name in enumerate(LOSS_NAMES)
             if self._weight(name) and counts[name]
         }
         self._check_finite(losses, gradient_norm)
-        readout = self._readout(shares)
         torch.nn.utils.clip_grads_with_norm_(self.objective.parameters(), self.config.max_gradient_norm, norm)
         rate = self._move()
         losses["total"] = sum(self._weight(name) * value for name, value in losses.items())
         *kept, num_tokens, num_late = map(round, numbers[len(LOSS_NAMES) :])
         self.is_late = num_late > 0
-        return StepReport(self.step, losses, gradient_norm, rate, Passage(*kept), num_tokens, waited_s, readout)
+        return StepReport(
+            self.step, losses, gradient_norm, rate, Passage(*kept), num_tokens, waited_s, self._vital_signs()
+        )
 
     def _calibrate(self, shares: Sequence[Prepared]) -> None:
         """Calibrates the norms of parts that begin to learn, equally in all processes, with the first batch that has
         items in any process. Until then these parts get no gradient.
         """
-        norms, sums = self.stage.fresh_norms(self.policy), []
-        for number, share in enumerate(shares):
-            self._generator(number)  # for dropout
-            sums.append(self.objective.norm_moments(share))
-        moments = self.team.total(torch.stack(sums).sum(dim=0))
-        calibrate(norms, moments)
-        self._awaits_calibration = not moments[0]
+        while norms := self.stage.fresh_norms(self.policy):
+            sums = []
+            for number, share in enumerate(shares):
+                self._generator(number)  # for dropout
+                sums.append(self.objective.norm_moments(share))
+            if not calibrate(norms, self.team.total(torch.stack(sums).sum(dim=0))):
+                return
+        self._awaits_calibration = False
 
-    @property
-    def _is_reported(self) -> bool:
-        """Whether a line of metrics is due after the current step."""
-        step = self.step + 1
+    def _is_reported(self, step: int) -> bool:
+        """Whether a line of metrics is due after this step."""
         return step % self.config.log_every_steps == 0 or step == self.num_steps
 
-    def _readout(self, shares: Sequence[Prepared]) -> ReadoutActivity | None:
-        """The readout's activity in this batch, with the weights before the step; measured only if a line is due."""
-        if not self.stage.is_dynamic or not self._is_reported:
+    def _vital_signs(self) -> VitalSigns | None:
+        """The vital signs with the weights after the step; measured only if a line is due."""
+        if not self._held_out_shares or not self._is_reported(self.step):
             return None
-        sums = torch.stack([self.objective.readout_sums(share) for share in shares]).sum(dim=0)
-        return ReadoutActivity.of(self.team.total(sums))
+        sums = torch.stack([self.objective.vital_sums(share) for share in self._held_out_shares]).sum(dim=0)
+        return VitalSigns.of(self.team.total(sums))
+
+    def check_vital_signs(self, report: StepReport) -> None:
+        """Stops a run whose readout has run away: within the first tenth of its steps, the query change exceeds the
+        base queries too many times over."""
+        signs, limit = report.vital_signs, self.config.max_query_change
+        is_early = self.step <= max(self.num_steps // 10, self.config.log_every_steps)
+        if signs is None or signs.query_change is None or limit is None or not is_early:
+            return
+        if "readout" in self.stage.trained_parts and not signs.query_change <= limit:
+            raise TrainingError(
+                f"At step {self.step} of {self.num_steps}, the readout changes the queries by {signs.query_change:.1f} "
+                f"times their own size; beyond {limit:g} times, attention saturates and the readout does not recover. "
+                "Begin again in another folder with a lower LoopConfig.readout_rate_times (now "
+                f"{self.config.readout_rate_times:g}) or a lower learning rate. If the base queries begin small on "
+                "purpose, raise LoopConfig.max_query_change."
+            )
 
     def _counts(self, shares: Sequence[Prepared]) -> dict[str, float]:
         """The number of tokens or blocks that each loss is a sum over, in all processes together."""
@@ -176,12 +205,13 @@ class TrainingRun:
         return dict(zip(LOSS_NAMES, counts.tolist(), strict=True))
 
     def _check_taught(self, counts: Mapping[str, float]) -> None:
-        """Stops the run by the first report if a content loss never had anything to learn from: it would be left out
-        silently. A single batch may have nothing."""
+        """Stops the run at the first report if a content loss has had no target so far, because such a loss would be
+        left out silently. A single batch may have no targets.
+        """
         self._taught |= {name for name, num in counts.items() if num}
-        if not self._is_reported:
-            return
         step = self.step + 1
+        if not self._is_reported(step):
+            return
         missing = [name for name in CONTENT_LOSSES if self._weight(name) and name not in self._taught]
         if missing:
             raise RecordError(
@@ -194,8 +224,10 @@ class TrainingRun:
     def _add_gradients(
         self, shares: Sequence[Prepared], divisors: Mapping[str, float]
     ) -> tuple[torch.Tensor, tuple[int, ...]]:
-        """Gradients of all shares; and the sum of each loss and the gate's decisions in those of this process."""
-        # DDP takes the mean over processes, and the sum is wanted.
+        """Adds the gradients of all shares. Returns the sum of each loss, and the gate's decisions, for the shares of
+        this process.
+        """
+        # DDP takes the mean over processes, but the sum is needed.
         scales = {name: self._weight(name) * self.team.size / divisors[name] for name in LOSS_NAMES}
         sums = torch.zeros(len(LOSS_NAMES), dtype=torch.float64, device=self.device)
         passages = [astuple(Passage())]
@@ -269,28 +301,40 @@ class TrainingRun:
             "policy_backbone": asdict(self.policy.backbone.identity()),
             "encoder_backbone": asdict(self.policy.encoder.backbone.identity()),
             "awaits_calibration": self._awaits_calibration,
+            "held_out": None if self.held_out is None else self.held_out.batch.digest,
         }
         tensors = {"weights": self.policy.trained_state(), "optimizer": self.optimizer.state_dict()}
         if self.states.save(self.step, tensors, card):
             plot_run(self.folder, title=self.stage.name)
 
     def end(self) -> None:
-        """Saves the state. A finished run writes its memory, a run out of time the memory it has so far."""
+        """Saves the state. A finished run writes its memory. A run that is out of time writes the memory that it has so
+        far.
+        """
         if self.team.is_first:
             self.metrics.write(self.device)
             self.save()
             is_finished = self.step == self.num_steps
             if not (is_finished and self._has_memory()):
                 notes = {"stage": self.stage.name, "num_steps": self.step, "config": self.settings()}
+                notes |= self._vital_notes()
                 place, half = self.memory if is_finished else self.unfinished, self.config.stores_half
                 Checkpoint.save(self.policy, place, notes=notes, replace=True, is_half=half)
             if is_finished:
                 remove_folder(self.unfinished)
         self.team.wait()
 
+    def _vital_notes(self) -> dict[str, Any]:
+        """The last vital signs, for the card."""
+        signs = self.metrics.vital_signs_until(self.step)
+        if signs is None or self.held_out is None:
+            return {}
+        return {VITAL_SIGNS_NOTE: signs | {"is_learnt_from": self.held_out.is_learnt_from}}
+
     def _has_memory(self) -> bool:
-        """Whether this very memory is there and whole. It is then kept, because a threshold may have been chosen for it
-        since."""
+        """Whether exactly this memory is stored and undamaged. It is then kept, because a threshold may have been
+        chosen for it since.
+        """
         try:
             return Checkpoint.open(self.memory).holds(self.policy, is_half=self.config.stores_half)
         except (CheckpointError, ConfigError, StorageError):
@@ -314,6 +358,11 @@ class TrainingRun:
                 f"The run in {self.folder} has {name} = {before}, but this one asks for {now}. "
                 "Resume it with the same settings, or train in another folder."
             )
+        if self.held_out is not None and card["held_out"] != self.held_out.batch.digest:
+            raise CheckpointError(
+                f"The run in {self.folder} was begun with other held-out decisions. Resume it with the same data, or "
+                "train in another folder."
+            )
         for use, backbone in (("policy", self.policy.backbone), ("encoder", self.policy.encoder.backbone)):
             stored, own = card[f"{use}_backbone"], asdict(backbone.identity())
             if any(stored[part] != own[part] for part in ("architecture", "weights")):
@@ -336,7 +385,7 @@ def training_environment(seed: int, device: torch.device) -> Environment:
 def _optimizer(objective: Objective, config: LoopConfig, device: torch.device) -> torch.optim.Optimizer:
     alike: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
     for name, one in objective.parts.named_parameters():
-        times = config.gate_rate_times if name.startswith("gate.") else 1.0
+        times = {"gate": config.gate_rate_times, "readout": config.readout_rate_times}.get(name.partition(".")[0], 1.0)
         alike.setdefault((times, config.weight_decay if one.ndim > 1 else 0.0), []).append(one)
     groups = [{"params": own, "times": times, "weight_decay": decay} for (times, decay), own in alike.items()]
     return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=device.type == "cuda")

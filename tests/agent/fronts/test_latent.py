@@ -9,7 +9,7 @@ from focusmem.evidence import Serialiser, episodic_items, working_items
 from focusmem.model.compressor import ROLES
 from focusmem.model.evidence_cache import CacheConfig, EvidenceCache
 from focusmem.model.injection import Place
-from focusmem.schemas import Turn
+from focusmem.schemas import Instruction, Turn
 from toys import make_policy
 
 
@@ -19,7 +19,7 @@ def policy():
 
 
 def prompt(number):
-    return (Turn("user", (f"Decide {number}.",)),)
+    return (Turn("user", (Instruction(f"Decide {number}."),)),)
 
 
 def place(front, decision, search=None, number=0):

@@ -1,4 +1,4 @@
-"""What a memory is worth, decision by decision: how likely the expert's action is with it and without it.
+"""Measures the benefit of a memory for single decisions: how likely the expert's action is with and without memory.
 
 No episode is played, so this is far quicker than a closed loop. Decisions that a memory can help with are counted
 apart.
@@ -6,7 +6,6 @@ apart.
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +27,9 @@ from focusmem.settings import checked_dataclass
 from focusmem.training.loader import prepared_batches
 from focusmem.training.pathway import EmbeddedShare, EncodedShare, embed, reply_nats, shared_blocks
 from focusmem.training.prepared import Needs, Prepared, Preparer
-from focusmem.training.readout_activity import NUM_SUMS, ReadoutActivity, activity_sums
 from focusmem.training.stage_b import StageB
 from focusmem.training.variants import Variant
+from focusmem.training.vital_signs import Sums, VitalSigns, sums_of_memory
 
 _EPISODES_AT_ONCE = 4
 _MAX_TOKENS = 65_536
@@ -42,7 +41,7 @@ class BenefitConfig:
     split: Split = "v"
     """The sites: v (validation), e (evaluation) or m (trained on)."""
     num_episodes: PositiveInt = 60
-    """Expert episodes whose decisions are asked about."""
+    """Number of expert episodes whose decisions are scored."""
     seed: int = 1
     world_seed: int = 0
     num_workers: NonNegativeInt = 6
@@ -55,7 +54,7 @@ def measure_benefit(
     """The negative log-likelihood of each expert action, with the memory and without it, on a split's sites.
 
     Decisions that an item before the prompt can help with are counted separately; see `useful_decisions`. A memory with
-    a readout is also measured with the states of neighbouring decisions; see `training/readout_activity.py`.
+    a readout is also measured with the states of neighbouring decisions; see `training/vital_signs.py`.
     """
     memory, chosen, config = load_memory(policy, checkpoint, name), variant(name), config or BenefitConfig()
     world = World(config.world_seed)
@@ -74,7 +73,7 @@ def measure_benefit(
     batches = prepared_batches(
         LabStream(source, every), Preparer(memory, Needs()), range(num_batches), num_workers=config.num_workers
     )
-    activity = torch.zeros(NUM_SUMS, dtype=torch.float64, device=policy.device)
+    sums = Sums().tensor(policy.device)
     with Progress("benefit", total=num_batches) as line:
         for number, ([share], _) in enumerate(batches):
             rows = embed(memory, share, look)
@@ -83,7 +82,8 @@ def measure_benefit(
             remembered = _remembered(memory, chosen, share, rows, encoded)
             helped = reply_nats(policy, memory.inject(rows.decisions, remembered), max_tokens=_MAX_TOKENS)
             if chosen.is_dynamic:
-                activity += activity_sums(memory, share, rows, encoded, remembered, helped, max_tokens=_MAX_TOKENS)
+                own = sums_of_memory(memory, share, rows, encoded, remembered, is_dynamic=True, max_tokens=_MAX_TOKENS)
+                sums += own.tensor(policy.device)
             pairs = iter(zip(alone, helped, strict=True))
             first = number * _EPISODES_AT_ONCE
             for episode in range(first, first + _EPISODES_AT_ONCE):
@@ -92,13 +92,13 @@ def measure_benefit(
                 found["others"].append([pair for is_useful, pair in useful if not is_useful])
             line.step()
     figures = {group: _summary(episodes) for group, episodes in found.items()}
-    return {"memory": name, "split": config.split, **figures, **_readout(ReadoutActivity.of(activity))}
+    return {"memory": name, "split": config.split, **figures, **_readout(VitalSigns.of(sums))}
 
 
 def _remembered(
     memory: MemoryPolicy, chosen: Variant, share: Prepared, rows: EmbeddedShare, encoded: EncodedShare
 ) -> Memory | None:
-    """What stands in front of each decision, as when acting."""
+    """The memory in front of each decision, as when acting."""
     if not rows.items:
         return None
     if chosen.stage_b is not None and not chosen.acts_fixed:
@@ -106,9 +106,9 @@ def _remembered(
     return shared_blocks(encoded.fixed_blocks(memory, share.roles), share.item_of_use, share.places)
 
 
-def _readout(activity: ReadoutActivity | None) -> dict[str, Any]:
+def _readout(signs: VitalSigns | None) -> dict[str, Any]:
     """The readout's figures; empty for a memory without a readout, whose blocks are the same for every state."""
-    return {} if activity is None else {"readout": asdict(activity) | {"is_inert": activity.is_inert}}
+    return {} if signs is None else {"readout": signs.as_plain()}
 
 
 def _summary(episodes: Sequence[Sequence[tuple[float, float]]]) -> dict[str, Any]:
@@ -125,5 +125,5 @@ def _summary(episodes: Sequence[Sequence[tuple[float, float]]]) -> dict[str, Any
 
 
 def _is_likely(nats: float) -> bool:
-    """Whether the action has more than an even chance, so that a greedy policy is sure to take it."""
+    """Whether the action has a probability above one half, so that a greedy policy is certain to choose it."""
     return math.exp(-nats) > _EVEN_CHANCE
