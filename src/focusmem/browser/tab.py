@@ -315,6 +315,10 @@ class Tab:
             self._arrived.set()
             self._loaded.set()
 
+    # A page for a new window opens in this tab. The window itself is made harmless in two steps, because Playwright
+    # reports a window only after its first response: until then, its requests get an empty page, so nothing is fetched
+    # twice and no server can delay the report; then it is closed.
+
     def _on_window(self, event: dict[str, Any]) -> None:
         if str(event["url"]).startswith("http"):
             self._popup = str(event["url"])
@@ -329,7 +333,6 @@ class Tab:
         refusal = check_address(request.url, self._allowed)
         with suppress(PlaywrightError):  # the page may be gone before its request is answered
             if _is_of_other_page(request, self._page):
-                # A new window gets an empty page, and is closed as soon as Playwright knows it.
                 await route.fulfill(status=200, content_type="text/html", body="")
             elif refusal is None:
                 await route.continue_()
