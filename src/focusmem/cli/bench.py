@@ -138,11 +138,11 @@ def select(
     assignments: Assignments = None,
     dry_run: DryRun = False,
 ) -> None:
-    """focusmem bench select --steps 1300
+    """focusmem bench select --steps 800
 
     Train a small memory to choose: an item lists entries in words, a decision needs one of them. Two memories learn
     the same, one with a state that keeps the instruction apart, one with the mean over the whole context. Takes about
-    twelve minutes per memory on two idle CPU cores.
+    eight minutes per memory on two idle CPU cores.
     """
     from focusmem.recipes.select_entry import SelectConfig, measure_selection
 

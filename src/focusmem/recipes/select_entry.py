@@ -65,7 +65,7 @@ class SelectConfig:
     """Per step."""
     num_asked: PositiveInt = 4
     """Decisions about an item, at most as many as it has entries."""
-    num_steps: PositiveInt = 1300
+    num_steps: PositiveInt = 800
     """Of each memory."""
     learning_rate: PositiveFloat = 3e-4
     readout_rate_times: PositiveFloat = READOUT_TIMES
