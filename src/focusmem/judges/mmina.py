@@ -91,7 +91,7 @@ class References:
         return cls(exact, tuple(included or ()), tuple(fuzzy or ()))
 
     def failed_string(self, answer: str) -> str | None:
-        """The first reference rule without a model that the cleaned answer violates."""
+        """Names the first string rule that the cleaned answer fails; None if it passes all string rules."""
         if self.exact is not None and answer != clean_answer(self.exact):
             return f"differs from {self.exact!r:.200}"
         missing = [text for text in self.must_include if clean_answer(text) not in answer]
