@@ -82,8 +82,8 @@ _OUTCOMES: Final = ("success", "failure", "error", "not_judged")
 
 def agreement(first: Wins, second: Wins) -> dict[str, Any]:
     """The agreement over the attempts that both judged. `table` counts them: rows are the first judge's failures and
-    successes, columns the second's. Cohen's kappa is None if all verdicts of both are equal, because it is then not
-    defined.
+    successes, columns the second's. Cohen's kappa is None if both judges give one and the same outcome to all attempts,
+    because it is then not defined.
     """
     both = sorted(first.keys() & second.keys())
     table = [[sum((first[one], second[one]) == (row, column) for one in both) for column in (False, True)]
