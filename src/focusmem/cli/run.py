@@ -38,7 +38,7 @@ ActionFormatName = Annotated[
     typer.Option(
         "--format",
         help="How the model writes actions: json (ours; the default), ui-tars-pixels, ui-tars-thousandths, ui-venus, "
-        "molmoweb or fara. All but json are without memory.",
+        "molmoweb or fara. Only json works with memory.",
         rich_help_panel=_PARTS,
     ),
 ]
@@ -164,8 +164,8 @@ def run(
     in a task without one, the episode is not judged.
 
     A hosted model: focusmem run tasks.jsonl --policy https://api.example.com/v1 --model their-model, with the key in
-    FOCUSMEM_POLICY_KEY. --set policy.endpoint.prices='{"prompt": 1.25, "reply": 10}' adds up the costs (dollars per
-    million tokens). Its replies are kept in the run's folder, so resuming pays for none of them twice.
+    FOCUSMEM_POLICY_KEY. --set policy.endpoint.prices='{"prompt": 1.25, "reply": 10}' adds up the costs (prices in
+    dollars per million tokens). The run's folder keeps every reply, so a resumed run pays for none of them twice.
 
     On a laptop: focusmem run lab --memory full --tasks 5 --cache my-cache
     """
@@ -256,7 +256,7 @@ def _show(results: dict[str, Any], folder: Path, page: str | None) -> None:
     if rows:
         print_table(f"memory: {results['memory']}", ("kind", "success", "tasks"), rows)
     if results["success_rate"] is None:
-        typer.echo("No episode was judged, because nothing is known about right answers.")
+        typer.echo("No episode was judged, because the right answers are not known.")
     else:
         low, high = results["success_interval"]
         typer.echo(

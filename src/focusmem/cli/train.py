@@ -31,7 +31,7 @@ Trajectories = Annotated[
 ]
 BankOption = Annotated[
     Path | None,
-    typer.Option(help="The bank to search at each decision. Trajectories of its tasks are not learnt from."),
+    typer.Option(help="The bank to search at each decision. Training leaves out trajectories of the bank's tasks."),
 ]
 Policy = Annotated[
     str | None, typer.Option(help="The frozen policy: a folder, a hub id, qwen3-vl-8b, lab (ships) or toy.")

@@ -81,8 +81,8 @@ class TaskSuite:
         revision: str | None = None,
         left_out: Mapping[str, str] | None = None,
     ) -> None:
-        """Without a judge, answers are compared with the tasks' right answers, if any task has one. `left_out` says of
-        tasks that cannot be attempted why.
+        """Without a judge, answers are compared with the tasks' right answers, if any task has one. `left_out` gives
+        the reason for each task that cannot be attempted.
         """
         self.name, self.tasks = name, tuple(tasks)
         self.revision, self.left_out = revision, dict(left_out or {})
@@ -129,7 +129,7 @@ class TaskSuite:
         return cls("page", [_task("page", line, max_steps, presses_enter)], limits=limits)
 
     def kind_of(self, task: Task) -> str | None:
-        """The task's site if the file has several sites; reports group tasks by it."""
+        """The task's site if the file has several sites; reports group tasks by site."""
         return task.site if self._has_sites else None
 
     async def open_browsers(self, choice: BrowserChoice, stack: AsyncExitStack) -> MakeBrowser:
