@@ -15,6 +15,8 @@ from focusmem.settings import nearest
 from focusmem.suites import deepshop, mmina, online_mind2web, webvoyager
 from focusmem.suites.base import Suite
 from focusmem.suites.benchmark import Source
+from focusmem.suites.browsergym import NAME as BROWSERGYM
+from focusmem.suites.browsergym import BrowserGymSuite
 from focusmem.suites.catalogue import BENCHMARKS, BenchmarkSuite
 from focusmem.suites.miniwob import NAME as MINIWOB
 from focusmem.suites.miniwob import MiniWob
@@ -32,6 +34,8 @@ def make_suite(settings: RunSettings) -> Suite:
         return _lab_suite(settings)
     if settings.browser.kind == "raster":
         raise ConfigError("The browser 'raster' draws only pages of the laboratory; use --browser chromium.")
+    if chosen.name.startswith(f"{BROWSERGYM}:"):
+        return _browsergym(settings)
     if chosen.name in SUITES:
         return SUITES[chosen.name](settings)
     if is_address(chosen.name):
@@ -70,13 +74,14 @@ def judge_for(suite: str, tasks: Iterable[Task], settings: JudgeSettings) -> Jud
 def _check_fits(chosen: SuiteSettings) -> None:
     """Refuses settings that the suite does not use, because ignoring them would change what is measured."""
     is_benchmark, is_miniwob = chosen.name in BENCHMARKS, chosen.name == MINIWOB
+    has_seed = is_miniwob or chosen.name.startswith(f"{BROWSERGYM}:")
     for name in _ONLY_FOR_DATA:
         if getattr(chosen, name) is not None and not is_benchmark:
             raise ConfigError(f"suite.{name} is for {', '.join(BENCHMARKS)}; '{chosen.name}' does not use it.")
     if chosen.ids is not None and not (is_benchmark or is_miniwob):
         raise ConfigError(f"suite.ids is for benchmarks; '{chosen.name}' does not use it.")
-    if chosen.seed is not None and not is_miniwob:
-        raise ConfigError(f"suite.seed is for {MINIWOB}; '{chosen.name}' does not use it.")
+    if chosen.seed is not None and not has_seed:
+        raise ConfigError(f"suite.seed is for {MINIWOB} and {BROWSERGYM}; '{chosen.name}' does not use it.")
     if chosen.shop is not None and chosen.name != mmina.name_of("shopping"):
         raise ConfigError(f"suite.shop is for {mmina.name_of('shopping')}; '{chosen.name}' does not use it.")
     if chosen.presses_enter and chosen.name in LAB_SUITES:
@@ -126,6 +131,18 @@ def _miniwob(settings: RunSettings) -> MiniWob:
         max_steps=chosen.max_steps,
         presses_enter=chosen.presses_enter,
         limits=settings.browser.limits,
+    )
+
+
+def _browsergym(settings: RunSettings) -> BrowserGymSuite:
+    chosen = settings.suite
+    if settings.browser.limits is not None:
+        raise ConfigError("BrowserGym decides how large its pages are; leave out browser.limits.")
+    return BrowserGymSuite(
+        chosen.name.partition(":")[2].split(","),
+        seed=chosen.seed or 0,
+        max_steps=chosen.max_steps,
+        presses_enter=chosen.presses_enter,
     )
 
 
