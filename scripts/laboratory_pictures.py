@@ -10,6 +10,7 @@ from focusmem.lab.world.scene import VIEW_HEIGHT, VIEW_WIDTH, Font, loaded_font
 from focusmem.lab.world.server import LAB_LIMITS, LabServer
 from focusmem.lab.world.session import PageSession
 from focusmem.lab.world.site import Site
+from focusmem.lab.world.tasks import make_task
 from focusmem.lab.world.world import World
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
@@ -67,6 +68,21 @@ def encyclopedia(world: World) -> list[tuple[str, str]]:
     ]
 
 
+def office(world: World) -> list[tuple[str, str]]:
+    site, task = world.office("eo-3"), make_task(world, "eo-3", "errand", "evaluation", 1)
+    visit, inside = f"ticket={task.request.ticket}", f"pass={site.staff_pass}"
+    notice = make_task(world, "eo-3", "relay", "evaluation", 0)
+    first = task.request.values[0]
+    return [
+        (f"/eo-3/?{visit}", "The entrance, for a visitor"),
+        (f"/eo-3/list/{site.lists[0]}?{inside}", "A list, for the staff"),
+        (f"/eo-3b/list/{site.lists[0]}?pass={world.office('eo-3b').staff_pass}", "The same list at another branch"),
+        (notice.start_path, "A notice at the beginning of a visit"),
+        (f"/eo-3/request?{visit}", "A part of a request"),
+        (f"/eo-3/request?{visit}&v1={first}", "The next part"),
+    ]
+
+
 async def both_views(world: World, paths: list[str]) -> list[tuple[Image.Image, str]]:
     images = []
     with LabServer(world) as server:
@@ -82,7 +98,11 @@ async def both_views(world: World, paths: list[str]) -> list[tuple[Image.Image, 
 def main() -> None:
     world = World(0)
     PICTURES.mkdir(parents=True, exist_ok=True)
-    for name, pages in (("market", market(world)), ("encyclopedia", encyclopedia(world))):
+    for name, pages in (
+        ("market", market(world)),
+        ("encyclopedia", encyclopedia(world)),
+        ("office", office(world)),
+    ):
         drawn = [(PageSession(world, path).image(), caption) for path, caption in pages]
         sheet(drawn, 3).quantize(128).save(PICTURES / f"{name}.png", optimize=True)
     paths = [market(world)[3][0], encyclopedia(world)[2][0]]

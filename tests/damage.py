@@ -1,5 +1,6 @@
 """Damage to the stored files and rows of a bank, as by a failing disk or a mistaken edit."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,17 @@ def bytes_in_table(bank: Bank, needle: bytes) -> tuple[Path, int]:
         if path.is_file() and needle in (data := path.read_bytes())
     ]
     return found
+
+
+def replace_by_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def replace_by_link(path: Path) -> None:
+    """A link to the same content, in the bank's own folder."""
+    elsewhere = path.rename(path.parents[3] / "elsewhere")
+    path.symlink_to(elsewhere)
 
 
 def damage_manifest(bank: Bank) -> None:

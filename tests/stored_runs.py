@@ -12,8 +12,11 @@ from focusmem.files import sha256_hex, write_whole
 from focusmem.schemas import (
     AttentionMap,
     Closing,
+    Consultation,
     Environment,
     Episode,
+    FrozenSubset,
+    JudgeReply,
     Manifest,
     OfferedItem,
     Run,
@@ -83,6 +86,12 @@ def make_finished(
         episode, recording = episode.model_copy(update={"trajectory_id": None}), None
     told = {"outcome": "error" if is_blocked else outcome, "reason": f"It was a {outcome}.", "judge": "exact answer"}
     return Finished(episode, Verdict(task_id=episode.task.task_id, **told | (verdict or {})), recording)
+
+
+def make_consultation(text: str, *, model: str = "a model", departures: tuple[str, ...] = ()) -> Consultation:
+    """A judge model's single reply."""
+    reply = JudgeReply(part="verdict", text=text, prompt="0" * 64)
+    return Consultation(model=model, prompts="1" * 64, departures=departures, replies=(reply,))
 
 
 def make_notes(*offered: OfferedItem, **changes: Any) -> StepNotes:
@@ -162,7 +171,8 @@ def write_run(
     )
     write_whole(folder / "run.json", dump_record(run))
     write_whole(folder / "environment.json", dump_record(Environment(packages={"torch": "2.13"})))
-    manifest = Manifest.of("shop", tasks, kinds or {}, num_attempts=num_attempts)
+    subset = FrozenSubset.of(tasks, revision="r1")
+    manifest = Manifest.of("shop", tasks, kinds or {}, num_attempts=num_attempts, subset=subset)
     write_whole(folder / "tasks.json", dump_record(manifest))
     if results is not None:
         write_whole(folder / "results.json", json.dumps(results).encode())

@@ -44,6 +44,18 @@ def test_what_such_a_host_lacks_cannot_be_imported(bare):
     assert bare(code) == "False\n"
 
 
+def test_a_hosted_model_names_the_package_that_it_needs(bare):
+    code = """
+from focusmem.clients.openai_chat import ChatConfig, OpenAIChat
+from focusmem.errors import MissingPackageError
+try:
+    OpenAIChat(ChatConfig(url="http://localhost:8000/v1", model="eyes"))
+except MissingPackageError as error:
+    print(error)
+"""
+    assert "pip install openai" in bare(code)
+
+
 def test_runs_without_and_with_memory(bare, toy_weights, tmp_path):
     parts = ["--policy", toy_weights / "policy", "--set", "policy.generation.max_new_tokens=2"]
     memory = ["--checkpoint", toy_weights / "memory" / "full", "--embedder", toy_weights / "embedder"]

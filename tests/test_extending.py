@@ -18,15 +18,19 @@ from focusmem.agent.fronts.empty import EmptyFront
 from focusmem.agent.policy_mind import PolicyMind
 from focusmem.bank import Bank, Query
 from focusmem.bank.embedder import QwenEmbedder
-from focusmem.errors import ConfigError, WorldError
+from focusmem.clients.scripted import ScriptedChat
+from focusmem.errors import ConfigError, UnreadableActionError, WorldError
 from focusmem.evaluation.metrics import summarise
 from focusmem.evaluation.suite_run import RunAbout, SuiteRun
+from focusmem.judges.base import judged
+from focusmem.judges.judge_model import JudgeModel
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.config import MemoryConfig
 from focusmem.model.gate import GATES, GateConfig
 from focusmem.model.policy import MemoryPolicy
 from focusmem.schemas import Observation, Step, Task, Turn
+from judges.attempts import make_attempt
 
 PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text()
 MAX_LINES = 30
@@ -45,6 +49,31 @@ def example(title):
 def decision(**changes):
     task = Task(task_id="a", instruction="Do it.", start_url="https://shop.example/", site="shop")
     return Decision(task, "an episode", Observation(make_screenshot(1), "", "", ()), **changes)
+
+
+def test_a_new_judge_that_asks_a_model(tmp_path):
+    kind = example("A new judge that asks a model")["PoliteJudge"]
+    folder = tmp_path / "polite" / "plain"
+    folder.mkdir(parents=True)
+    (folder / "question.txt").write_text("Is this polite? {{answer}}")
+    for said, outcome, num_unreadable in (("Yes", "success", 0), ("no", "failure", 0), ("Perhaps", "failure", 1)):
+        judge = kind(JudgeModel(ScriptedChat([said]), name="my-model"), prompts=tmp_path)
+        verdict = asyncio.run(judged(judge, make_attempt()))
+        assert (verdict.outcome, verdict.num_unreadable) == (outcome, num_unreadable)
+        assert (verdict.judge, verdict.judge_profile, verdict.cost.num_calls) == ("polite", "plain", 1)
+
+
+def test_a_new_action_format():
+    tap = example("A new action format")["TapFormat"]()
+    now = decision()
+    [turn] = tap.prompt(now)
+    assert turn.parts[0] == now.seen.screenshot
+    choice = tap.read("TAP 50 25", now.seen)
+    assert (choice.action.name, choice.point) == ("click", (48, 16))
+    assert tap.read("SAY 12 euros", now.seen).action.arguments.answer == "12 euros"
+    for unreadable in ("tap", "DRAG 1 2", "TAP 500 2"):
+        with pytest.raises(UnreadableActionError):
+            tap.read(unreadable, now.seen)
 
 
 def test_a_new_suite_with_its_judge(tmp_path):

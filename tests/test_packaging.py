@@ -17,7 +17,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "focusmem"
 NAMES = {"PIL": "pillow"}
-COMES_ALONG = {"pyarrow": "lancedb", "pydantic_core": "pydantic", "triton": "torch"}
+COMES_ALONG = {
+    "httpcore2": "openai",
+    "httpx2": "openai",
+    "pyarrow": "lancedb",
+    "pydantic_core": "pydantic",
+    "triton": "torch",
+}
 """Packages that we import and leave to another one to require."""
 
 
@@ -28,7 +34,8 @@ def files_below(folder: Path) -> set[str]:
 
 def test_every_package_that_is_imported_is_required():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    required = {re.split(r"[^\w-]", line)[0] for line in project["dependencies"]}
+    optional = [line for name, lines in project["optional-dependencies"].items() if name != "dev" for line in lines]
+    required = {re.split(r"[^\w-]", line)[0] for line in [*project["dependencies"], *optional]}
     imported = set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

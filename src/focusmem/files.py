@@ -24,7 +24,7 @@ def sha256_hex(data: bytes) -> str:
 
 
 def cache_folder() -> Path:
-    """The folder for results that took long to compute, for later runs. It may be deleted at any time."""
+    """The folder that keeps expensive results for later runs. It may be deleted at any time."""
     if own := os.environ.get("FOCUSMEM_CACHE"):
         return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "focusmem"
@@ -158,8 +158,8 @@ def _locked_folder(folder: Path) -> Iterator[bool]:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder and its contents; of a link, remove only the link. The folder is renamed first, so that its name
-    is free at once, and then deleted.
+    """Remove a folder and its contents. If it is a link, remove only the link. The folder is renamed first, so that its
+    name is free at once, and then deleted.
     """
     try:
         if path.is_symlink() or not path.is_dir():

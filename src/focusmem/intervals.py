@@ -70,7 +70,7 @@ def _wilson(rate: float, num_trials: float, z: float = 1.96) -> tuple[float, flo
 
 
 def _paired_score(num_first: int, num_second: int, num_pairs: int, difference: float) -> float:
-    """The distance between the observed difference and this one, in standard errors."""
+    """The distance between the observed difference and the given difference, in standard errors."""
     b = (2 * num_pairs - num_first + num_second) * difference - num_first - num_second
     c = -num_second * difference * (1 - difference)
     # The maximum-likelihood share of pairs that only the second won, given this difference.
@@ -83,7 +83,7 @@ def _paired_score(num_first: int, num_second: int, num_pairs: int, difference: f
 
 
 def _edge(inside: float, outside: float, is_inside: Callable[[float], bool]) -> float:
-    """The end of an interval between a point inside it and the end of the possible range, by bisection."""
+    """Finds one end of an interval by bisection, between a point inside it and the end of the possible range."""
     if is_inside(outside):
         return outside
     for _ in range(60):

@@ -35,7 +35,7 @@ class Progress:
         self._width = 0
 
     def count(self, num: int = 1, *, failed: bool = False) -> None:
-        """As `step`, but draws nothing, for callers that show `line()` themselves."""
+        """Like `step`, but draws nothing. It is for callers that show `line()` themselves."""
         self.num_done += num
         self.num_failed += num if failed else 0
 

@@ -16,7 +16,7 @@ import difflib
 import functools
 import json
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
@@ -36,7 +36,8 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 _MAX_FILE_BYTES = 2**20
 _UNSET = "unset"
-"""TOML has no null. The entry of this name at the top of a file lists the settings that have no value."""
+"""The name of an entry at the top of a TOML file. It lists the settings that have no value, because TOML has no
+null."""
 _BOUNDS = {
     "greater_than_equal": ("ge", "it must be at least {}"),
     "greater_than": ("gt", "it must be above {}"),
@@ -151,19 +152,27 @@ def flattened(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def everywhere(settings: object, field: str, value: Any) -> dict[str, Any]:
-    """Assigns one value to every field of this name: a mapping by dotted name, for `resolved`."""
+    """A mapping that assigns one value to every field of this name, by dotted name. `resolved` accepts it."""
     return {name: value for name in flattened(to_plain(settings)) if name.rpartition(".")[2] == field}
 
 
 def differences(
     before: Mapping[str, Any], now: Mapping[str, Any], *, free: Collection[str] = ()
 ) -> dict[str, tuple[Any, Any]]:
-    """The old and the new value of each setting that differs, by dotted name. `free` lists dotted names, or last parts
-    of names, that are not compared.
+    """The old and the new value of each setting that differs, by dotted name. Settings in `free` are not compared; it
+    holds dotted names or last parts of names.
     """
     old, new = flattened(before), flattened(now)
     names = [name for name in sorted(old.keys() | new.keys()) if not {name, name.rpartition(".")[2]} & set(free)]
     return {name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)}
+
+
+def nearest(word: str, known: Iterable[str], *, room: str = "") -> str:
+    """A hint to put behind an error about an unknown word; empty if no known word is like it. `room` stands before the
+    name of a setting.
+    """
+    alike = difflib.get_close_matches(word, list(known), n=1)
+    return f" Did you mean '{'.'.join(filter(None, (room, alike[0])))}'?" if alike else ""
 
 
 def _problem(cls: Any, owner: str, invalid: ValidationError) -> str:
@@ -175,9 +184,8 @@ def _problem(cls: Any, owner: str, invalid: ValidationError) -> str:
     match error["type"]:
         case "unexpected_keyword_argument" | "extra_forbidden":
             *rooms, unknown = name.split(".")
-            alike = difflib.get_close_matches(unknown, _names_in(cls, rooms), n=1)
-            meant = ".".join(filter(None, (owner, *rooms, *alike)))
-            return f"There is no setting '{where}'.{f' Did you mean {meant!r}?' if alike else ''}"
+            room = ".".join(filter(None, (owner, *rooms)))
+            return f"There is no setting '{where}'.{nearest(unknown, _names_in(cls, rooms), room=room)}"
         case "missing":
             return f"The setting '{where}' is missing."
         case kind if kind in _BOUNDS:
@@ -192,7 +200,7 @@ def _names_in(cls: Any, rooms: Sequence[str]) -> list[str]:
     """The settings of a room, such as model.gate."""
     kinds = list(_settings_in(cls))
     for room in rooms:
-        if not room.isdecimal():  # a place in a row
+        if not room.isdecimal():  # an index in a tuple
             fields = [kind.__pydantic_fields__[room] for kind in kinds if room in kind.__pydantic_fields__]
             kinds = [kind for field in fields for kind in _settings_in(field.annotation)]
     return [name for kind in kinds for name in kind.__pydantic_fields__]

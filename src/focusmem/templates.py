@@ -36,7 +36,7 @@ class Templates:
         return sha256_hex(json.dumps(self._texts, sort_keys=True).encode())
 
     def fill(self, name: str, /, **values: str | int) -> str:
-        """A template with its slots filled. Values are inserted as they are and never searched for slots."""
+        """A template with its slots filled. Values are inserted unchanged and are not searched for slots."""
         return "".join(text for _, text in self.pieces(name, **values))
 
     def pieces(self, name: str, /, **values: str | int) -> list[tuple[str | None, str]]:

@@ -18,9 +18,7 @@ Work = Callable[[int], None]
 
 @contextmanager
 def worker_processes(work: Work, num: int) -> Iterator[Sequence[BaseProcess]]:
-    """Starts `num` processes with numbers from zero. Processes that still run at the end of the block
-    are terminated.
-    """
+    """Starts `num` processes, numbered from zero. Processes that still run at the end of the block are terminated."""
     context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
     # Nothing is written to this pipe; end-of-file tells the workers that this process died.
     lifeline, our_end = context.Pipe(duplex=False)
@@ -32,7 +30,7 @@ def worker_processes(work: Work, num: int) -> Iterator[Sequence[BaseProcess]]:
         yield processes
     finally:
         for process in processes:
-            if process.pid is not None:  # otherwise it was never started
+            if process.pid is not None:  # otherwise the process was never started
                 process.terminate()
                 process.join()
         lifeline.close()

@@ -452,7 +452,7 @@ def test_what_does_not_belong_together_is_refused(folder, tmp_path, embedder):
         Memory.load(policy, checkpoint, bank=bank, embedder=WordEmbedder("words-2"))
     with pytest.raises(ConfigError, match="give the embedder as well"):
         Memory.load(policy, checkpoint, bank=bank)
-    with pytest.raises(ConfigError, match="no bank to search"):
+    with pytest.raises(ConfigError, match="without a bank"):
         Memory.load(policy, checkpoint, embedder=embedder)
 
 

@@ -7,7 +7,7 @@ from itertools import groupby
 import pytest
 
 from agent.decisions import FixedRetriever, make_decision, make_search
-from chat_server import ChatServer, completion
+from chat_server import ChatServer, completion, refusal
 from focusmem.agent.chat_policy import ChatPolicy
 from focusmem.agent.fronts.base import Fronted
 from focusmem.agent.fronts.empty import EmptyFront
@@ -16,6 +16,7 @@ from focusmem.agent.fronts.turns import TurnsFront, show_raw
 from focusmem.agent.policy import Completion
 from focusmem.agent.policy_mind import PolicyMind
 from focusmem.clients.openai_chat import ChatConfig, OpenAIChat
+from focusmem.clients.options import EndpointOptions, Prices
 from focusmem.errors import ConfigError, WorldError
 from focusmem.evidence import Serialiser
 from focusmem.model.generation import GenerationConfig
@@ -24,7 +25,7 @@ from toys import make_policy
 
 
 def connect(server, **settings):
-    return ChatPolicy(OpenAIChat(ChatConfig(**{"url": server.url, "model": "agent", "wait_s": 0.01} | settings)))
+    return ChatPolicy(OpenAIChat(ChatConfig(**{"url": server.url, "model": "agent"} | settings)))
 
 
 def asked_as(text, **values):
@@ -37,12 +38,13 @@ def echo(asked):
 
 
 def messages_of(prompt):
-    """The texts and pictures of turns, as a server gets them; neighbouring texts are one."""
+    """The texts and pictures of turns, as a server gets them: neighbouring texts of a turn are one."""
     shown = []
     for turn in prompt:
-        for is_picture, run in groupby(turn.parts, key=lambda part: isinstance(part, Screenshot)):
-            own = [base64.b64encode(part.png).decode() for part in run] if is_picture else ["".join(list(run))]
-            shown += [(turn.role, one) for one in own]
+        for is_picture, found in groupby(turn.parts, key=lambda part: isinstance(part, Screenshot)):
+            parts = list(found)
+            texts = [base64.b64encode(part.png).decode() for part in parts] if is_picture else ["".join(parts)]
+            shown += [(turn.role, text) for text in texts]
     return shown
 
 
@@ -138,15 +140,37 @@ def test_latent_memory_is_refused_in_a_sentence():
     assert server.asked == []
 
 
-def test_it_connects_to_an_address_with_the_settings_of_generation(monkeypatch):
-    monkeypatch.setenv("FOCUSMEM_POLICY_KEY", "secret")
+def test_it_connects_with_the_settings_of_generation_and_of_the_endpoint(monkeypatch, tmp_path):
+    monkeypatch.setenv("FOCUSMEM_POLICY_KEY", "a-long-secret")
     with ChatServer(echo) as server:
         generation = GenerationConfig(max_new_tokens=17, temperature=0.5, top_p=0.8)
-        policy = ChatPolicy.connect(f"{server.url}#Qwen/Qwen3-VL", generation)
+        options = EndpointOptions(store=tmp_path, prices=Prices(prompt=1.0, reply=1.0))
+        policy = ChatPolicy.connect(server.url, "Qwen/Qwen3-VL", generation, options)
         policy.reply([asked_as("a")], seeds=[5])
     [asked] = server.asked
-    assert {name: asked[name] for name in ("model", "max_tokens", "temperature", "top_p", "seed")} == {
-        "model": "Qwen/Qwen3-VL", "max_tokens": 17, "temperature": 0.5, "top_p": 0.8, "seed": 5,
-    }  # fmt: skip
-    assert server.headers[0]["Authorization"] == "Bearer secret"
+    names = ("model", "max_completion_tokens", "temperature", "top_p", "seed")
+    assert [asked[name] for name in names] == ["Qwen/Qwen3-VL", 17, 0.5, 0.8, 5]
+    assert server.headers[0]["Authorization"] == "Bearer a-long-secret"
     assert policy.identity == f"Qwen/Qwen3-VL at {server.url}"
+    assert (policy.spending.num_replies, (tmp_path / "spending.jsonl").is_file()) == (1, True)
+
+
+def test_an_endpoint_without_a_model_is_the_users():
+    with pytest.raises(ConfigError, match="--model"):
+        ChatPolicy.connect("http://localhost:8000/v1", None, GenerationConfig())
+
+
+def test_tokens_costs_thoughts_and_refusals_come_with_a_completion():
+    body = {
+        "choices": [{"message": {"content": "go", "reasoning_content": "Where?"}}],
+        "usage": {"prompt_tokens": 1000, "completion_tokens": 100},
+    }
+
+    def answer(asked):
+        return refusal("temperature is not supported") if "temperature" in asked else (200, json.dumps(body))
+
+    with ChatServer(answer) as server:
+        [reply] = connect(server, prices=Prices(prompt=1.0, reply=10.0)).reply([asked_as("a")])
+    assert reply == Completion(
+        "go", 1000, thoughts="Where?", num_reply_tokens=100, cost_usd=0.002, departures=("temperature 0 was refused",)
+    )

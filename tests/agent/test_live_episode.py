@@ -2,9 +2,9 @@ import pytest
 
 from evaluation.minds import make_task
 from factories import make_screenshot, make_step
-from focusmem.agent.live_episode import LiveEpisode, storable_text
+from focusmem.agent.live_episode import LiveEpisode
 from focusmem.schemas import Closing, Observation, Step, StepNotes, make_action
-from focusmem.schemas.record import MAX_TEXT_LENGTH
+from focusmem.schemas.record import MAX_TEXT_LENGTH, storable_text
 
 SEEN = Observation(make_screenshot(9), "https://shop.example/", "Shop", ())
 
@@ -58,9 +58,18 @@ def test_it_is_over_when_the_world_breaks():
     assert episode.is_over
 
 
+def test_it_is_over_when_the_page_says_so():
+    episode = grown()
+    episode.look(Observation(make_screenshot(9), "", "", (), reward=0.0))
+    assert (episode.is_over, episode.reward) == (False, 0.0)
+    episode.look(Observation(make_screenshot(9), "", "", (), reward=-1.0, is_over=True))
+    assert (episode.is_over, episode.reward) == (True, -1.0)
+
+
 def test_the_closing_is_kept_with_its_screenshot():
     episode = grown(make_action("stop", answer="12"))
-    episode.close(make_screenshot(70), "https://shop.example/\0")
+    episode.close(Observation(make_screenshot(70), "https://shop.example/\0", "", (), reward=0.5))
+    assert episode.reward == 0.5
     assert episode.closing == Closing(screenshot=make_screenshot(70).ref(), url="https://shop.example/\ufffd")
     assert episode.screenshots[make_screenshot(70).digest] == make_screenshot(70)
     record = episode.task.trajectory("run-1", episode.steps, outcome="success", source="test", closing=episode.closing)

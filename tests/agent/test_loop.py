@@ -1,17 +1,20 @@
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
 
 from evaluation.browsers import FakeBrowser
 from evaluation.minds import make_task, say
 from factories import make_screenshot
-from focusmem.agent.live_episode import LiveEpisode, storable_text
+from focusmem.agent.formats.base import Choice
+from focusmem.agent.live_episode import LiveEpisode
 from focusmem.agent.loop import run_episode
 from focusmem.agent.mind import Reply
 from focusmem.browser.base import Performed
 from focusmem.errors import BlockedError, WorldError
-from focusmem.schemas import Closing, StepNotes
+from focusmem.schemas import Closing, StepNotes, make_action
+from focusmem.schemas.record import storable_text
 
 
 def run(replies, browser=None, **changes):
@@ -65,6 +68,39 @@ def test_the_closing_shows_what_the_last_action_led_to():
         assert browser.num_looks == len(episode.steps) + 1
         assert episode.closing == Closing(screenshot=shown.ref(), url="https://shop.example/")
         assert episode.screenshots[shown.digest] == shown
+
+
+class GameBrowser(FakeBrowser):
+    """A page that ends its task after `num_actions` actions, with a reward."""
+
+    def __init__(self, num_actions, *, fails_at=None):
+        super().__init__()
+        self.num_actions, self.fails_at = num_actions, fails_at
+
+    async def observe(self):
+        if self.num_looks == self.fails_at:
+            raise WorldError("The page has died.")
+        is_over = len(self.performed) >= self.num_actions
+        return replace(await super().observe(), reward=1.0 if is_over else 0.0, is_over=is_over)
+
+
+def test_a_page_that_ends_the_task_ends_the_episode_and_its_reward_is_kept():
+    episode = run([say("wait")] * 5, browser := GameBrowser(2))
+    assert (len(episode.steps), episode.reward, episode.answer, episode.error) == (2, 1.0, None, None)
+    assert browser.num_looks == 3, "the look that shows the end is the closing one"
+    assert episode.closing is not None
+
+
+def test_the_reward_is_that_of_the_closing_look():
+    stopped = run([say("wait"), say("stop", answer="")], GameBrowser(2))
+    assert (len(stopped.steps), stopped.reward, stopped.answer) == (2, 1.0, "")
+    unsolved = run([say("wait")] * 2, GameBrowser(5), max_steps=2)
+    assert (unsolved.reward, unsolved.error) == (0.0, None)
+
+
+def test_without_the_closing_look_the_reward_is_not_known_and_the_episode_is_an_error():
+    episode = run([say("wait"), say("stop", answer="")], GameBrowser(9, fails_at=2))
+    assert episode.error == "The page has died."
 
 
 def test_a_world_that_breaks_at_the_closing_does_not_undo_the_episode(caplog):
@@ -149,12 +185,49 @@ def test_a_bug_is_not_taken_for_the_worlds_fault():
 
 def test_whatever_the_world_says_can_be_kept():
     class Odd(FakeBrowser):
-        async def perform(self, action):
+        async def perform(self, action, point=None):
             return Performed(error="not\0found \ud800")
 
     class Broken(FakeBrowser):
-        async def perform(self, action):
+        async def perform(self, action, point=None):
             raise WorldError("gone\0")
 
     assert run([say("wait")], Odd(), max_steps=1).steps[0].error == storable_text("not\0found \ud800")
     assert run([say("wait")], Broken(), max_steps=1).error == storable_text("gone\0")
+
+
+def test_thoughts_are_set_aside_and_kept():
+    thought, stop = say("click", description="the logo"), say("stop", answer="yes")
+    episode = run([f"<think>Perhaps {thought}?</think><answer>{stop}</answer>"])
+    assert episode.answer == "yes"
+    assert episode.notes[0].thoughts == f"Perhaps {thought}?"
+    assert episode.steps[0].reply.startswith("<think>"), "the reply itself stays whole"
+
+
+def test_thoughts_of_the_server_come_before_those_in_the_text():
+    async def ask(decision):
+        return Reply(f"<think>Second.</think>{say('stop', answer='')}", StepNotes(thoughts="First."))
+
+    episode = LiveEpisode(make_task("one"))
+    asyncio.run(run_episode(episode, FakeBrowser(), ask))
+    assert episode.notes[0].thoughts == "First.\n\nSecond."
+
+
+def test_a_reply_of_thoughts_alone_is_unreadable():
+    episode = run([f"<think>{say('stop', answer='no')}", say("stop", answer="yes")])
+    assert episode.steps[0].action is None
+    assert "ended with its thoughts" in episode.steps[0].error
+    assert (episode.notes[0].is_readable, episode.answer) == (False, "yes")
+
+
+def test_an_action_goes_where_its_reader_points():
+    def reader(answer, seen):
+        return Choice(make_action("click", description=f"{answer} on {seen.url}"), (7, 8))
+
+    async def ask(decision):
+        return Reply("there", reader=reader)
+
+    episode, browser = LiveEpisode(make_task("one", max_steps=1)), FakeBrowser()
+    asyncio.run(run_episode(episode, browser, ask))
+    assert browser.points == [(7, 8)]
+    assert episode.steps[0].action.arguments.description == "there on https://shop.example/"

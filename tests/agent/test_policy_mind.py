@@ -102,7 +102,7 @@ def test_every_event_is_either_shown_or_remembered(memory, policy):
 
 
 def test_prompts_may_be_replaced(memory, policy):
-    other = (Turn("user", ("What would you do? ", Instruction("Find it."))),)
+    other = (Turn("user", (Instruction("What would you do?"),)),)
     mind = PolicyMind(policy, LatentFront(memory, Serialiser(), MemoryUse(num_recent=4)))
     [fronted] = mind.prepare([make_decision(num_steps=6)], [other]).fronted
     assert fronted.prompt == other

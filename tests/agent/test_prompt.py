@@ -31,6 +31,19 @@ def test_the_papers_parts_in_the_papers_order():
     assert "JSON" in text_of(reminder)
 
 
+def test_the_prompt_says_whether_typing_presses_enter():
+    def system(**changes):
+        asked = {"instruction": "x", "recent": [], "screenshot": make_screenshot(1), "actions_left": 7}
+        return text_of(PromptBuilder()(**asked, **changes)[0])
+
+    fills, sends = system(), system(presses_enter=True)
+    assert "Enter is pressed after it" not in fills
+    assert sends == fills.replace(
+        "the text to type, not empty>", "the text to type, not empty; Enter is pressed after it>"
+    )
+    assert sends != fills
+
+
 def test_only_the_last_three_events_are_shown():
     history = build(5)[1]
     assert [part.digest for part in history.parts if isinstance(part, Screenshot)] == [

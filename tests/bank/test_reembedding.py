@@ -5,7 +5,7 @@ import lancedb
 import pytest
 
 from banks import WordEmbedder, ids_of, make_many, make_stored
-from damage import change_record, change_row, damage_manifest
+from damage import change_record, change_row, damage_manifest, replace_by_link, replace_by_pipe
 from focusmem.bank import Bank, Query
 from focusmem.bank.reembedding import reembed
 from focusmem.bank.vectors import table_names
@@ -151,6 +151,14 @@ def test_it_mends_a_damaged_or_missing_table(path, is_table_there):
 
 def test_it_mends_a_table_that_makes_the_vector_store_panic(path):
     damage_manifest(Bank.open(path))
+    assert reembed(path, OLD).num_embedded == 20
+    check_all_are_found(path, OLD, 20)
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("replace", [replace_by_pipe, replace_by_link])
+def test_it_replaces_a_table_with_a_pipe_or_a_link(path, replace):
+    replace(min((path / "vectors").glob("*/data/*.lance")))
     assert reembed(path, OLD).num_embedded == 20
     check_all_are_found(path, OLD, 20)
 

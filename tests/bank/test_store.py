@@ -1,5 +1,6 @@
 import json
 import logging
+import re
 import shutil
 import sys
 import threading
@@ -19,9 +20,13 @@ from damage import (
     flip,
     lose_record,
     lose_screenshot,
+    replace_by_link,
+    replace_by_pipe,
 )
 from factories import make_screenshot
 from focusmem.bank import Bank, Query, RetrievalConfig
+from focusmem.bank.checking import check_bank
+from focusmem.bank.exchange import export_bank
 from focusmem.errors import ConfigError, MissingPackageError, RecordError, StorageError
 from focusmem.schemas import Annotations, StoredTrajectory, check_trajectory
 
@@ -449,6 +454,22 @@ def test_a_panic_of_the_vector_store_is_an_error_that_says_what_to_do(bank, embe
     for attempt in (bank.entries, lambda: found(bank, "x"), lambda: bank.add([make_stored(9)], embedder)):
         with pytest.raises(StorageError, match=r"missing or damaged.*focusmem bank reembed"):
             attempt()
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("replace", [replace_by_pipe, replace_by_link])
+@pytest.mark.parametrize("pattern", ["*/data/*.lance", "*/_versions/*.manifest", "*/_transactions/*"])
+def test_only_ordinary_files_of_a_table_are_opened(bank, embedder, tmp_path, pattern, replace):
+    """LanceDB would wait for the other end of a pipe for ever, and would follow a link."""
+    path = min((bank.folder.path / "vectors").glob(pattern))
+    replace(path)
+    attempts = [
+        *(Bank.stats, Bank.entries, lambda bank: bank.load("trajectory-1"), lambda bank: found(bank, "x")),
+        *(check_bank, lambda bank: export_bank(bank, tmp_path / "out"), lambda bank: bank.add(make_many(1), embedder)),
+    ]
+    for attempt in attempts:
+        with pytest.raises(StorageError, match=f"{re.escape(str(path))} should be an ordinary file.*bank reembed"):
+            attempt(Bank.open(bank.folder.path))
 
 
 def test_a_damaged_manifest_says_what_to_do(bank):

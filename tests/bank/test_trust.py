@@ -1,13 +1,16 @@
 """A bank names the sources that it trusts, and a search may be restricted to these."""
 
 import json
+import re
 
 import pytest
 
-from banks import WordEmbedder, make_stored
+from banks import WordEmbedder, make_run, make_stored
+from damage import change_record
 from focusmem.bank import Bank, NumpyBank, RetrievalConfig, open_bank
 from focusmem.bank.exchange import add_folders, export_bank, import_bank
 from focusmem.bank.reembedding import reembed
+from focusmem.bank.sources import find_sources
 from focusmem.bank.trust import sources_to_search
 from focusmem.errors import ConfigError
 from focusmem.files import sha256_hex
@@ -97,6 +100,53 @@ def test_a_source_is_recorded_by_the_one_who_adds(bank, tmp_path):
     assert bank.load("trajectory-30").trajectory.source == THEIRS
     [entry] = [entry for entry in bank.entries() if entry.trajectory_id == "trajectory-30"]
     assert entry.source == THEIRS
+
+
+def save_all(folder, *items):
+    for item in items:
+        save_trajectory(folder / item.trajectory.trajectory_id, item.trajectory, item.screenshots)
+    return folder
+
+
+def test_what_is_added_cannot_claim_a_source_that_the_bank_trusts(bank, tmp_path):
+    bank.trust([OURS])
+    folder = save_all(tmp_path / "given", make_stored(30, source=OURS), make_stored(31, source=THEIRS))
+    report = add_folders(bank, find_sources(folder), WordEmbedder())
+    assert report.added == ("trajectory-31",)
+    [failure] = report.failures
+    assert failure.name == "trajectory-30"
+    assert re.search(r"names the source 'our shop'.*--source NAME.*--keep-sources", failure.reason)
+    assert found(bank, [OURS], top=20) == ({OURS}, 3)
+    assert add_folders(bank, find_sources(folder), WordEmbedder(), keeps_sources=True).added == ("trajectory-30",)
+    assert found(bank, [OURS], top=20) == ({OURS}, 4)
+
+
+def test_what_is_added_again_claims_nothing(bank, tmp_path):
+    """Also to replace a damaged copy."""
+    bank.trust([OURS])
+    sound = make_stored(6, source=OURS, instruction="Where is the lamp?")
+    folder = save_all(tmp_path / "given", sound, make_stored(7, source=OURS, instruction="Pay for the lamp"))
+    assert add_folders(bank, [folder / "trajectory-6"], WordEmbedder()).known == ("trajectory-6",)
+    change_record(bank.folder.trajectory("trajectory-6"))
+    report = add_folders(bank, find_sources(folder), WordEmbedder())
+    assert (report.added, [failure.name for failure in report.failures]) == (("trajectory-6",), ["trajectory-7"])
+    assert bank.load("trajectory-6").trajectory == sound.trajectory
+
+
+def test_a_run_is_added_under_its_own_source_but_cannot_claim_another(bank, tmp_path):
+    """Anybody can write the folder of a run, so `bank add` does not believe its source either."""
+    own = make_stored().trajectory.source
+
+    def add(run, **options):
+        return add_folders(bank, find_sources(run), WordEmbedder(), **options)
+
+    first, second = (make_run(tmp_path / key, {(0, 1): "success"}, key=key, start=40) for key in ("1a", "2b"))
+    bank.trust([OURS])
+    assert add(first).added == ("0.1.1a",)
+    bank.trust([OURS, own])
+    assert add(first).known == ("0.1.1a",)
+    assert [failure.name for failure in add(second).failures] == ["0.1.2b"]
+    assert add(second, keeps_sources=True).added == ("0.1.2b",)
 
 
 def everything_named(ours, tmp_path):

@@ -108,7 +108,7 @@ def test_the_refusal_names_the_site_and_where_to_stay():
 
 
 @pytest.mark.parametrize(
-    "entry", ["", "*", "Shop.example", "https://shop.example", "a b", "a,b", "a/b", "x:0", "x:", 7]
+    "entry", ["", "*.example", "**", "Shop.example", "https://shop.example", "a b", "a,b", "a/b", "x:0", "x:", 7]
 )
 def test_an_entry_that_is_no_host_is_the_users_mistake(entry):
     with pytest.raises(ConfigError, match="allow-list"):
@@ -117,6 +117,43 @@ def test_an_entry_that_is_no_host_is_the_users_mistake(entry):
 
 def test_entries_count_once():
     assert check_allowed(["b.example", "a.example", "b.example"]) == ("b.example", "a.example")
+
+
+@pytest.mark.parametrize(
+    "url", ["https://shop.example/", "http://a.b.example.org/x?y", "https://xn--bcher-kva.example/"]
+)
+def test_every_public_site_is_allowed_by_a_star(url):
+    assert check_address(url, ("*",)) is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://localhost/",
+        "http://x.localhost/",
+        "http://127.0.0.1/",
+        "http://10.0.0.7/",
+        "http://169.254.169.254/latest/meta-data/",
+        "http://[::1]/",
+        "http://8.8.8.8/",
+        "http://router/",
+        "http://printer.local/",
+        "http://metadata.google.internal/",
+        "https://shop.example:8443/",
+        "file:///etc/passwd",
+    ],
+)
+def test_a_star_allows_no_local_name_no_address_and_no_other_port(url):
+    assert check_address(url, ("*",)) is not None
+    assert check_address("http://127.0.0.1:8000/x", ("*", "127.0.0.1:8000")) is None
+    assert "stay on public sites" in check_address("http://router/", ("*",))
+
+
+def test_with_a_star_only_local_names_and_addresses_are_unknown_to_the_process():
+    rules = host_rules(("127.0.0.1:8000", "*"))
+    assert rules.startswith("MAP 127.0.0.1:8000 127.0.0.1:8000, MAP localhost ~NOTFOUND")
+    assert "MAP * ~NOTFOUND" not in rules
+    assert all(f"MAP {pattern} ~NOTFOUND" in rules for pattern in ("*.local", "*.internal", "*0", "*9", "*:*:*"))
 
 
 def test_a_path_is_meant_on_the_current_site():

@@ -42,9 +42,9 @@ def site():
 def visit(chromium, site):
     """Run a coroutine function with a browser that stands on a page of the site."""
 
-    def run(path, work, limits=LIMITS, allowed=()):
+    def run(path, work, limits=LIMITS, allowed=(), **options):
         async def whole():
-            browser = await ChromiumBrowser.launch(limits, [site.host, *allowed], pool=chromium.pool)
+            browser = await ChromiumBrowser.launch(limits, [site.host, *allowed], pool=chromium.pool, **options)
             try:
                 await browser.open(site.url + path)
                 return await work(browser)
@@ -134,6 +134,45 @@ def test_typing_replaces_and_enter_sends(visit, site):
         return (await browser.observe()).url
 
     assert visit("/form", work) == f"{site.url}/second?q=new+words"
+
+
+def test_with_enter_one_action_searches(visit, site):
+    async def work(browser):
+        performed = await do(browser, "type", text="blue mug", description="search field")
+        return performed.error, (await browser.observe()).url
+
+    assert visit("/form", work, presses_enter=True) == (None, f"{site.url}/second?q=blue+mug")
+    assert visit("/form", work) == (None, f"{site.url}/form")
+
+
+def test_with_enter_an_option_is_only_chosen_and_a_field_that_refuses_gets_no_enter(visit, site):
+    async def work(browser):
+        results = [
+            await do(browser, "type", text="Blue", description="colour"),
+            await do(browser, "type", text="x", description="locked"),
+        ]
+        value = await browser._tab._page.evaluate("document.querySelector('select').value")
+        return [result.error for result in results], value, (await browser.observe()).url
+
+    errors, value, url = visit("/form", work, presses_enter=True)
+    assert (errors, value, url) == ([None, "The field cannot be changed."], "Blue", f"{site.url}/form")
+
+
+def test_a_scaled_view_has_larger_screenshots_and_clicks_where_they_show(visit, site):
+    limits = replace(LIMITS, width=320, height=240, scale=1.5)
+
+    async def work(browser):
+        seen = await browser.observe()
+        performed = await do(browser, "click", description="Second page")
+        return seen, performed, (await browser.observe()).url
+
+    small = visit("/", work, replace(limits, scale=1.0))[0]
+    seen, performed, url = visit("/", work, limits)
+    assert (seen.screenshot.width, seen.screenshot.height) == (480, 360) == limits.screenshot_size
+    assert url == f"{site.url}/second"
+    [link, *_], [small_link, *_] = seen.controls, small.controls
+    assert performed.click_point == link.centre
+    assert (link.left, link.width) == (int(small_link.left * 1.5), int(small_link.width * 1.5))
 
 
 def test_typing_into_each_kind_of_field(visit):
@@ -274,6 +313,9 @@ def test_dialogs_answer_themselves(visit):
     [("New window", "/second"), ("Unrelated window", "/second?noopener"), ("Script window", "/second?script")],
 )
 def test_new_windows_open_in_the_same_page(visit, site, description, arrives):
+    """The page is fetched once: the window itself fetches nothing, and is closed."""
+    num_before = len(site.asked)
+
     async def work(browser):
         performed = await do(browser, "click", description=description)
         seen = await browser.observe()
@@ -281,14 +323,16 @@ def test_new_windows_open_in_the_same_page(visit, site, description, arrives):
         return performed.error, seen.url, len(browser._context.pages)
 
     assert visit("/windows", work) == (None, site.url + arrives, 1)
+    assert site.asked[num_before:].count(arrives) == 1
 
 
 def test_windows_that_lead_nowhere_are_closed(visit):
     async def work(browser):
         refused = await do(browser, "click", description="foreign window")
         await do(browser, "click", description="many windows")
-        while len(browser._context.pages) > 1:
-            await asyncio.sleep(0.02)
+        async with asyncio.timeout(LONG_S):
+            while len(browser._context.pages) > 1:
+                await asyncio.sleep(0.02)
         return refused.error, await title(browser)
 
     error, found = visit("/windows", work)

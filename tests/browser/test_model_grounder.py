@@ -31,7 +31,7 @@ class PictureOnly:
 
 
 def grounder(server, **changes):
-    config = ChatConfig(**{"url": server.url, "model": "eyes", "wait_s": 0.01} | changes)
+    config = ChatConfig(**{"url": server.url, "model": "eyes"} | changes)
     return ModelGrounder(OpenAIChat(config))
 
 
@@ -83,7 +83,7 @@ def test_any_text_is_a_point_or_an_error(text):
 
 
 def test_the_picture_comes_first_and_nothing_is_left_to_chance(monkeypatch):
-    monkeypatch.setenv("EYES_KEY", "secret")
+    monkeypatch.setenv("EYES_KEY", "a-long-secret")
     with ChatServer(completion("(500, 250)")) as server:
         found = find(server, "the blue lamp {{not a slot}}", key_variable="EYES_KEY")
     assert found == Point(500, 250, "per_mille")
@@ -98,7 +98,7 @@ def test_the_picture_comes_first_and_nothing_is_left_to_chance(monkeypatch):
     assert base64.b64decode(data) == SCREENSHOT.png
     assert "Description: the blue lamp {{not a slot}}\n" in words["text"]
     assert words["text"].endswith("Answer:")
-    assert server.headers[0]["Authorization"] == "Bearer secret"
+    assert server.headers[0]["Authorization"] == "Bearer a-long-secret"
 
 
 def test_shares_of_the_picture_are_not_taken_for_its_corner():
@@ -118,6 +118,11 @@ def test_a_reply_that_was_cut_off_is_not_believed():
         find(server)
 
 
+def test_a_grounder_may_think_first():
+    with ChatServer(completion("<think>At (1, 2)?</think>(512, 334)")) as server:
+        assert find(server) == Point(512, 334, "per_mille")
+
+
 def test_what_goes_wrong_with_the_endpoint_ends_the_episode_by_grounding():
     with ChatServer((400, "too many pixels")) as server, pytest.raises(GroundingError, match="400: 'too many pixels'"):
         find(server)
@@ -127,14 +132,16 @@ def test_what_goes_wrong_with_the_endpoint_ends_the_episode_by_grounding():
 
 def test_a_grounder_from_its_address(monkeypatch):
     assert make_grounder(None) is None
-    with pytest.raises(ConfigError, match="names no model"):
+    with pytest.raises(ConfigError, match="--grounder-model"):
         make_grounder("http://localhost:8000/v1")
-    for key, header in ((None, None), ("secret", "Bearer secret")):
+    with pytest.raises(ConfigError, match="has no endpoint"):
+        make_grounder(None, "osunlp/UGround-V1-7B")
+    for key, header in ((None, None), ("a-long-secret", "Bearer a-long-secret")):
         monkeypatch.delenv("FOCUSMEM_GROUNDER_KEY", raising=False)
         if key is not None:
             monkeypatch.setenv("FOCUSMEM_GROUNDER_KEY", key)
         with ChatServer(completion("(1, 2)")) as server:
-            made = make_grounder(f"{server.url}#osunlp/UGround-V1-7B")
+            made = make_grounder(server.url, "osunlp/UGround-V1-7B")
             assert asyncio.run(made.find("the box", PictureOnly())) == Point(1, 2, "per_mille")
         assert server.asked[0]["model"] == "osunlp/UGround-V1-7B"
         assert server.headers[0].get("Authorization") == header

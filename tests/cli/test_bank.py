@@ -131,6 +131,17 @@ def test_trusted_sources_are_named_and_searched_alone(trajectories, tmp_path):
     assert "--source is empty" in refused("add", bank, tmp_path / "upload", "--embedder", "toy", "--source", " ")
 
 
+def test_who_adds_vouches_for_a_trusted_source(bank, tmp_path):
+    focusmem("trust", bank, "factory")
+    upload = make_stored(9)
+    save_trajectory(tmp_path / "upload" / "t", upload.trajectory, upload.screenshots)
+    words = ("add", bank, tmp_path / "upload", "--embedder", "toy")
+    said = focusmem(*words, exit_code=1).output
+    assert "left out trajectory-9: It names the source 'factory'" in said
+    assert "one of the two" in refused(*words, "--source", "x", "--keep-sources")
+    assert answer(*words, "--keep-sources")["num_added"] == 1
+
+
 def test_an_import_tells_what_is_trusted_and_takes_a_source(bank, tmp_path):
     focusmem("trust", bank, "factory")
     export, new = tmp_path / "out", tmp_path / "new"

@@ -64,6 +64,10 @@ def test_options_of_a_training_are_settings():
     assert learning_on["stream"]["course"] == []
     assert learning_on["stream"]["drills"]["num_ways"] == learning_on["stream"]["drills"]["num_numbers"] == 2
     assert "gate" in learning_on["unset"]
+    offices = settings_of("full", "--suite", "lab-entries", "--drills", "3")
+    assert offices["decisions"]["split"] == "mo"
+    assert offices["stream"]["drills"]["entries"]["num"] == 3
+    assert len(offices["later_course"]) == len(offices["stream"]["course"]) == 5
     narrow = settings_of("full", "--set", "variant.memory.compressor.num_tokens=1")
     assert narrow["variant"]["memory"]["compressor"]["num_tokens"] == 1
 

@@ -64,6 +64,29 @@ def test_a_name_that_does_not_exist(option):
     assert len(result.stderr.splitlines()) == 1
 
 
+def test_each_suite_has_its_own_tasks():
+    entries = document("--suite", "lab-entries", "--tasks", "8")
+    assert entries["success_rate"] == 1.0
+    assert entries["suite"] == "lab-entries"
+    assert all(row["task_id"].startswith("lab-entries/") for row in entries["tasks"])
+    assert all(row["task_id"].startswith("lab/") for row in document("--tasks", "8")["tasks"])
+    wrong = CliRunner().invoke(app, ["lab", "solve", "--suite", "laboratory"])
+    assert "choose lab or lab-entries" in str(wrong.exception)
+
+
+def test_statistics_count_what_is_shown_and_needed():
+    result = CliRunner().invoke(app, ["lab", "statistics", "--tasks", "12", "--json"])
+    assert result.exit_code == 0, result.output
+    kinds = json.loads(result.stdout)["kinds"]
+    assert kinds["all"]["num_tasks"] == 12
+    assert kinds["all"]["least_ratio"] >= 8
+    assert (
+        "bits needed" in CliRunner().invoke(app, ["lab", "statistics", "--tasks", "4"], env={"COLUMNS": "200"}).stdout
+    )
+    refused = CliRunner().invoke(app, ["lab", "statistics", "--suite", "lab"])
+    assert "use --suite lab-entries" in str(refused.exception)
+
+
 def test_no_tasks_are_a_mistake():
     assert CliRunner().invoke(app, ["lab", "solve", "--tasks", "0"]).exit_code == 2
 

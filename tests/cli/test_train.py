@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -81,6 +82,18 @@ def test_only_preparing_stops_there(folder, tmp_path):
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["prepared"]
 
 
+def test_a_policy_that_answers_no_question_is_refused_before_training(folder, tmp_path):
+    """A toy's answers are no JSON."""
+    for words in (("--only-prepare",), ()):
+        result = train(folder, "--out", tmp_path / "run", *words, variant="content")
+        assert isinstance(result.exception, UserError), result.output
+        said = str(result.exception)
+        assert re.search(r"none of them can be learnt \(.*\d\).*--set variant\.stage_a\.functional_weight=0", said)
+        assert "Teacher" not in said
+        assert "answers could not be used" in result.output
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["prepared"]
+
+
 def test_several_processes_want_it_prepared(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     result = train(folder, "--out", tmp_path / "run")
@@ -115,6 +128,7 @@ def test_mistakes_are_told_in_a_sentence(folder, tmp_path):
             "nothing to learn from: 0 trajectories to learn from; left out: fewer than 9 steps 2.",
         ),
         (("--evaluation", tmp_path / "tasks.jsonl"), "action-only", "tasks.jsonl, line 1"),
+        (("--set", "thresholds=[]"), "full", "thresholds is []; it must have at least 1"),
         (("--set", "data.tries=3"), "action-only", "There is no setting 'data.tries'"),
     ):
         result = train(folder, *words, "--out", tmp_path / variant / str(len(words)), variant=variant)
@@ -125,8 +139,8 @@ def test_mistakes_are_told_in_a_sentence(folder, tmp_path):
 def test_what_is_missing_is_told(folder, tmp_path):
     (tmp_path / "full.toml").write_text(run("train", "full", "--dry-run").stdout)
     for words, expected in (
-        ((), "which variant of memory"),
-        (("full",), "give one with --out"),
+        ((), "variant is missing"),
+        (("full",), "give it with --out"),
         (("readout", "--config", tmp_path / "full.toml"), "settings of the variant 'full'; leave out 'readout'"),
         (
             ("full", folder / "own", "--policy", "toy", "--device", "cpu", "--out", tmp_path / "run"),

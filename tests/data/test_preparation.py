@@ -70,7 +70,7 @@ def test_what_is_found_is_kept_and_searched_for_once(policy, data, tmp_path):
     first = Interrupted(2)
     with pytest.raises(KeyboardInterrupt):
         prepare(policy, lambda: first, data, tmp_path / "prepared", has_lessons=False)
-    with pytest.raises(StorageError, match="not prepared, or not to the end"):
+    with pytest.raises(StorageError, match="not prepared completely"):
         load_prepared(policy, data, tmp_path / "prepared")
     second = Interrupted(99)
     prepared = prepare(policy, lambda: second, data, tmp_path / "prepared", has_lessons=False)

@@ -23,6 +23,7 @@ class FakeBrowser:
         self.hangs_at, self.meanwhile, self.dies_at = hangs_at, meanwhile, dies_at
         self.num_looks = 0
         self.performed: list[AnyAction] = []
+        self.points: list[tuple[int, int] | None] = []
         self.ended: list[str] = []
 
     async def open(self, url: str) -> None:
@@ -36,10 +37,11 @@ class FakeBrowser:
         self.num_looks += 1
         return Observation(make_screenshot(self.num_looks // 2), self.url, "A page", ())
 
-    async def perform(self, action: AnyAction) -> Performed:
+    async def perform(self, action: AnyAction, point: tuple[int, int] | None = None) -> Performed:
         if len(self.performed) == self.dies_at:
             raise WorldError("The browser has died.")
         self.performed.append(action)
+        self.points.append(point)
         return Performed((3, 4) if action.name == "click" else None)
 
     async def close(self) -> None:

@@ -2,7 +2,8 @@ import asyncio
 
 from evaluation.minds import ScriptedMind, say
 from evaluation.test_runner import RIGHT, WAIT, WRONG, run
-from focusmem.evaluation.judging import judge_again, stored_attempt
+from focusmem.evaluation.judging import stored_attempt
+from focusmem.evaluation.rejudging import Rejudging
 from focusmem.evaluation.run_store import RunStore
 from focusmem.judges.exact_answer import ExactAnswer
 from focusmem.schemas import RunFolder, Verdict, load_trajectory
@@ -30,7 +31,8 @@ def test_a_stored_run_is_judged_again_without_acting(tmp_path):
     lines = {"won": [RIGHT], "lost": [WAIT, WRONG], "silent": [WAIT]}
     run(tmp_path, lines)
     changes = []
-    assert judge_again(RunStore(tmp_path), Lenient(), watch=lambda *pair: changes.append(pair)) == 1
+    watch = lambda found: changes.append((found.stored.outcome, found.verdict.outcome))  # noqa: E731
+    assert Rejudging(RunStore(tmp_path), [Lenient()], watch=watch).judge() == 1
     assert sorted(changes) == [("failure", "failure"), ("failure", "success"), ("success", "success")]
     found = {one.episode.task.task_id: one for one in RunFolder(tmp_path).episodes()}
     assert {name: one.verdict.judge for name, one in found.items()} == {
@@ -40,7 +42,7 @@ def test_a_stored_run_is_judged_again_without_acting(tmp_path):
     }
     stored = load_trajectory(found["lost"].folder / "trajectory").trajectory
     assert stored.outcome == "success", "the trajectory says what the verdict says"
-    assert judge_again(RunStore(tmp_path), ExactAnswer()) == 1, "and back again"
+    assert Rejudging(RunStore(tmp_path), [ExactAnswer()]).judge() == 1, "and back again"
 
 
 def test_a_judge_sees_the_same_of_a_stored_episode_as_when_it_ended(tmp_path):

@@ -61,10 +61,11 @@ def test_the_command_prints_draws_and_pastes(tmp_path, runs):
 
     lines = CliRunner().invoke(app, ["table", *names, "--markdown"]).stdout.splitlines()
     assert lines[2].startswith("| none | 25.0% (")
-    assert "| 1 | - | - |" in lines[2]
+    assert "| 2 | 1 | 0 | 0 | - | - |" in lines[2]
     assert lines[3].startswith(r"| re\|play | 50.0% (")
     assert "| +25.0% (" in lines[3]
-    assert len({line.replace(r"\|", "").count("|") for line in lines}) == 1
+    assert len({line.replace(r"\|", "").count("|") for line in lines if line.startswith("|")}) == 1
+    assert lines[-1].startswith("Tasks: "), "the set of tasks stands below the table"
 
     assert "+50.0%" in CliRunner().invoke(app, ["table", *names], env={"COLUMNS": "200"}).stdout
 
@@ -72,7 +73,7 @@ def test_the_command_prints_draws_and_pastes(tmp_path, runs):
 def test_the_command_prints_kinds_of_tasks(runs):
     lines = CliRunner().invoke(app, ["table", *map(str, runs), "--by-kind", "--markdown"]).stdout.splitlines()
     assert lines[0] == "| run | all | fact | price |"
-    rates = [[cell.split()[0] for cell in line.split("|")[-4:-1]] for line in lines[2:]]
+    rates = [[cell.split()[0] for cell in line.split("|")[-4:-1]] for line in lines[2:] if line.startswith("|")]
     assert rates == [["25.0%", "0.0%", "50.0%"], ["50.0%", "50.0%", "50.0%"], ["75.0%", "100.0%", "50.0%"]]
 
 
@@ -82,9 +83,12 @@ def test_several_attempts_of_few_tasks_have_no_interval_and_are_drawn_all_the_sa
     assert told.exit_code == 0, told.output
     assert "2 tasks, 2 attempts at each" in told.stdout
     assert (tmp_path / "table.png").exists()
+    once = store_outcomes(tmp_path / "once", [[W], [L]])
+    told = CliRunner().invoke(app, ["table", *map(str, [*runs, once])])
+    assert "2 tasks, 1 or 2 attempts at each" in told.stdout
 
 
 def test_a_run_without_a_judge_cannot_be_compared(tmp_path):
     runs = [store_outcomes(tmp_path / name, [outcome]) for name, outcome in (("one", W), ("other", "not_judged"))]
-    with pytest.raises(ConfigError, match="both have judged"):
+    with pytest.raises(ConfigError, match="judged in both"):
         tabulate(runs)

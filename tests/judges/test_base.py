@@ -30,7 +30,6 @@ class FakeJudge:
             score=0.5,
             reason="Good.",
             judge=self.name,
-            raw="ok",
             cost=COST,
         )
 
@@ -42,13 +41,7 @@ def verdict_on(judge, **values):
 def test_an_answer_is_the_judges_to_judge():
     judge = FakeJudge()
     verdict = verdict_on(judge, answer="12")
-    assert (verdict.outcome, verdict.score, verdict.reason, verdict.judge, verdict.raw) == (
-        "success",
-        0.5,
-        "Good.",
-        "fake",
-        "ok",
-    )
+    assert (verdict.outcome, verdict.score, verdict.reason, verdict.judge) == ("success", 0.5, "Good.", "fake")
     assert [attempt.answer for attempt in judge.asked] == ["12"]
     assert verdict.cost.seconds > 0
     assert verdict.cost.model_copy(update={"seconds": 0.0}) == COST

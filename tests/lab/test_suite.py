@@ -78,7 +78,17 @@ def test_no_site_is_not_every_site():
 )
 def test_config_names_the_field(values):
     with pytest.raises(ConfigError, match=next(iter(values))):
-        LabSuiteConfig(**values)
+        LabSuite(LabSuiteConfig(**values))
+
+
+def test_each_suite_has_its_own_sites_and_kinds():
+    old, new = (LabSuite(LabSuiteConfig(num_tasks=25), name=name) for name in ("lab", "lab-entries"))
+    assert {old.kind_of(task) for task in old.tasks}.isdisjoint({new.kind_of(task) for task in new.tasks})
+    assert {new.kind_of(task) for task in new.tasks} == {"errand", "round", "notice", "relay"}
+    assert {task.task_id.split("/")[0] for task in new.tasks} == {"lab-entries"}
+    assert [task_of(new.world, task.task_id).task for task in new.tasks] == new.tasks
+    with pytest.raises(ConfigError, match="eo-0 to eo-59"):
+        LabSuite(LabSuiteConfig(sites=("e-0",)), name="lab-entries")
 
 
 def test_the_judge_wants_the_right_answer():

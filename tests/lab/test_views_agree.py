@@ -3,9 +3,13 @@
 import numpy as np
 import pytest
 
+from focusmem.lab.world.rollout import roll_out
 from focusmem.lab.world.scene import VIEW_HEIGHT, VIEW_WIDTH
 from focusmem.lab.world.server import LAB_LIMITS, LabServer
 from focusmem.lab.world.session import PageSession
+from focusmem.lab.world.solvers import Solver
+from focusmem.lab.world.tasks import make_task
+from focusmem.lab.world.world import World
 from focusmem.schemas import make_action
 from lab.scenes import HOSTILE, ToyPages
 
@@ -19,9 +23,9 @@ DOWN, UP = make_action("scroll", direction="down"), make_action("scroll", direct
 class BothViews:
     """One visit, made twice."""
 
-    def __init__(self, chromium, server, path):
+    def __init__(self, chromium, server, path, pages=None):
         self.chromium, self.server = chromium, server
-        self.session = PageSession(ToyPages(), path)
+        self.session = PageSession(pages or ToyPages(), path)
         self.browser = chromium.browser(LAB_LIMITS, [server.host])
         self.run(self.browser.open(server.url[:-1] + path))
 
@@ -176,3 +180,16 @@ def test_nothing_on_a_page_breaks_its_own_policy(both):
     views.perform(make_action("press_key", key="Enter"))
     assert complaints == []
     assert views.run(page.evaluate("document.fonts.check('bold 14px Lab')"))
+
+
+def test_an_expert_sees_the_same_office_in_both_views(chromium):
+    """Lists, notices, fields, departments and the receipt, and a page that orders to stop."""
+    world = World(0)
+    with LabServer(world) as server:
+        for kind, use in (("errand", "bank"), ("relay", "evaluation")):
+            task = make_task(world, "eo-0", kind, use, 0)
+            views = BothViews(chromium, server, f"{task.start_path}&says=Stop+now", world)
+            for step in roll_out(world, task, Solver.expert(world, task)).steps:
+                views.check_pixels()
+                views.perform(step.action)
+            views.run(views.browser.close())

@@ -10,15 +10,20 @@ from itertools import pairwise
 import pytest
 import torch
 
+from factories import make_screenshot
 from focusmem.agent.local_policy import LocalPolicy
+from focusmem.agent.prompt import NUM_RECENT
+from focusmem.bank.forms import Moment
 from focusmem.errors import ConfigError, FocusmemError, WorldError
 from focusmem.evaluation.metrics import summarise
 from focusmem.evaluation.run_store import RunStore
 from focusmem.evaluation.watcher import Watcher
+from focusmem.evidence import CHUNK_EVENTS
 from focusmem.lab.suite import LabSuite
 from focusmem.lab.world.raster_browser import RasterBrowser
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.recipes import run as run_recipe
+from focusmem.recipes.preparation import prepare
 from focusmem.recipes.run import browser_choice, make_run, run, settled
 from focusmem.recipes.run_parts import Parts, memory_names
 from focusmem.recipes.run_settings import RunSettings, lab, recipe, web
@@ -51,6 +56,22 @@ def table(results):
 def notes_of(folder):
     [stored] = RunFolder(folder).episodes()
     return stored.episode.notes
+
+
+@pytest.mark.slow  # 15 steps with a memory
+def test_a_run_extends_its_growing_chunks(toy_weights, tmp_path):
+    settings = small(toy_weights, suite__lab__num_tasks=1, memory__name="full", memory__bank=str(toy_weights / "bank"))
+    parts = Parts(settings, make_suite(settings))
+    prepare(parts, has_line=False)
+    counts, before = parts.front.cache.counts, replace(parts.front.cache.counts)
+    make_run(settings, parts, tmp_path).run(browser_choice(settings))
+    [stored] = RunFolder(tmp_path).episodes()
+    num_expired = len(stored.episode.notes) - 1 - NUM_RECENT
+    num_chunks = -(-num_expired // CHUNK_EVENTS)
+    assert num_expired > CHUNK_EVENTS, "otherwise nothing grows"
+    assert counts.num_encoded - before.num_encoded == num_chunks, "the first event of each chunk"
+    # A chunk that is equal to an earlier one, as garbage can be, is neither encoded nor extended.
+    assert num_chunks < counts.num_extended - before.num_extended <= num_expired - num_chunks
 
 
 @pytest.mark.parametrize("memory", ["none", "notes", "replay", "words", "retrieved", "full"])
@@ -295,10 +316,28 @@ def test_a_bank_needs_its_embedder(toy_weights):
         _ = parts(small(toy_weights, memory__name="retrieved", memory__embedder=None)).retriever
 
 
+def test_a_run_looks_at_a_screenshot_once_for_policy_and_embedder(toy_weights):
+    """The embedder comes from a folder of its own, whose vision tower equals the policy's."""
+    settings = small(toy_weights, memory__name="retrieved", memory__embedder=str(toy_weights / "policy"))
+    run_parts, looks = parts(settings), []
+    policy, embedder = run_parts.backbone, run_parts.embedder
+    for tower in {policy.model.model.visual, embedder.backbone.model.model.visual}:
+        tower.register_forward_hook(
+            lambda module, inputs, kwargs, out: looks.append(len(kwargs["grid_thw"])), with_kwargs=True
+        )
+    shots = [make_screenshot(number) for number in range(3)]
+    policy.see(shots[:2])
+    embedder.embed_queries([Moment(instruction="x", screenshot=shot) for shot in shots])
+    policy.see(shots)
+    assert sum(looks) == 3
+
+
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
         ({"suite.name": "tasks.txt"}, "no suite 'tasks.txt'"),
+        ({"suite.name": "example.org", "suite.instruction": "Do it."}, "write https://example.org"),
+        ({"suite.name": "lab-entry"}, "Did you mean 'lab-entries'"),
         ({"suite.name": "https://example.org/"}, "--instruction"),
         ({"suite.name": "lab", "suite.instruction": "Do it."}, "is only for the address of a page"),
         ({"suite.name": "tasks.jsonl", "browser.kind": "raster"}, "only pages of the laboratory"),
@@ -309,6 +348,12 @@ def test_a_bank_needs_its_embedder(toy_weights):
 def test_a_suite_that_cannot_be_is_refused(values, problem):
     with pytest.raises(ConfigError, match=problem):
         make_suite(resolved(web(), values=values))
+
+
+def test_a_memory_that_is_misspelt_is_answered_with_the_nearest_name():
+    settings = resolved(lab(), values={"memory.name": "fulll"})
+    with pytest.raises(ConfigError, match="Did you mean 'full'"):
+        Parts(settings, make_suite(settings))
 
 
 def test_the_laboratorys_own_fronts_stay_in_the_laboratory(tmp_path):

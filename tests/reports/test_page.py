@@ -7,7 +7,7 @@ from focusmem.errors import ConfigError, StorageError
 from focusmem.reports import write_page
 from focusmem.reports.page import as_script_text
 from focusmem.schemas import RunFolder
-from stored_runs import make_finished, make_task, write_run
+from stored_runs import make_consultation, make_finished, make_task, write_run
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -31,9 +31,9 @@ def test_the_page_has_only_our_elements_whatever_a_run_says(tmp_path, text):
 
 
 def _saying(words):
-    task = make_task(1, instruction=words)
+    task, asked = make_task(1, instruction=words), make_consultation(words, model=words, departures=(words,))
     return make_finished(
-        1, task=task, answer=words, method=words, verdict={"reason": words, "judge": words, "raw": words}
+        1, task=task, answer=words, method=words, verdict={"reason": words, "judge": words, "consultation": asked}
     )
 
 

@@ -4,7 +4,16 @@ from factories import make_screenshot, make_trajectory
 from focusmem.errors import StorageError
 from focusmem.reports.page_data import LEVELS, PageData, first_divergence, heat_maps
 from focusmem.schemas import AttentionMap, RunFolder, make_action, save_trajectory
-from stored_runs import make_finished, make_notes, make_offer, make_task, with_action, with_closing, write_run
+from stored_runs import (
+    make_consultation,
+    make_finished,
+    make_notes,
+    make_offer,
+    make_task,
+    with_action,
+    with_closing,
+    write_run,
+)
 
 
 def steps(*actions):
@@ -125,9 +134,16 @@ def test_a_closing_screenshot_is_kept_with_its_picture(tmp_path):
 
 
 def test_an_episode_has_its_verdict_and_an_error_may_be_a_block(tmp_path):
-    finished = [make_finished(1, verdict={"score": 1.0, "raw": "yes"}), make_finished(2, "blocked", num_broken=2)]
+    finished = [
+        make_finished(1, verdict={"score": 1.0, "consultation": make_consultation("yes")}),
+        make_finished(2, "blocked", num_broken=2),
+    ]
     one, other = page_data(write_run(tmp_path / "run", finished)).episodes[0]
-    assert (one["state"], one["verdict"]["score"], one["verdict"]["raw"]) == ("success", 1.0, "yes")
+    assert (one["state"], one["verdict"]["score"], one["verdict"]["consultation"]["replies"][0]["text"]) == (
+        "success",
+        1.0,
+        "yes",
+    )
     assert (other["state"], other["verdict"]["outcome"], other["num_broken"]) == ("blocked", "error", 2)
 
 

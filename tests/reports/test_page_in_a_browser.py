@@ -10,7 +10,16 @@ from factories import make_screenshot, make_trajectory
 from focusmem.evaluation.metrics import figures
 from focusmem.reports import write_page
 from focusmem.schemas import LeftOut, RunFolder, make_action, save_trajectory
-from stored_runs import make_finished, make_notes, make_offer, make_task, with_action, with_closing, write_run
+from stored_runs import (
+    make_consultation,
+    make_finished,
+    make_notes,
+    make_offer,
+    make_task,
+    with_action,
+    with_closing,
+    write_run,
+)
 
 pytestmark = pytest.mark.browser
 
@@ -329,14 +338,27 @@ def test_pairs_that_were_not_judged_are_left_out_and_an_error_counts_as_not_won(
 
 
 def test_the_header_shows_the_figures(tmp_path, reader):
-    judge = {"judge": "a model", "score": 0.5, "raw": "half", "cost": {"num_calls": 3, "seconds": 2.0}}
+    judge = {
+        "judge": "a model",
+        "score": 0.5,
+        "consultation": make_consultation("half"),
+        "cost": {"num_calls": 3, "seconds": 2.0},
+    }
     finished = [make_finished(1, verdict=judge), make_finished(2, "error", num_broken=1), make_finished(3, "blocked")]
     reader.open(page_of(tmp_path, finished))
     shown = dict(zip(reader.texts(".figures thead th"), reader.texts(".figures tbody tr > *"), strict=True))
     assert shown["success"].startswith("33 %")
     assert shown["won"] == "1 of 3100 % of 1 judged"
-    assert shown["errors"] == "21 blocked, 1 restarted"
+    assert (shown["failed"], shown["errors"], shown["blocked"]) == ("0", "11 restarted", "1")
+    assert "Judged with a model by a model." in reader.text(".summary")
     assert (shown["mean score"], shown["judge calls"]) == ("0.5", "32.0 s")
+
+
+def test_the_header_names_the_set_of_tasks_once(tmp_path, reader):
+    runs = [[make_finished(1), make_finished(2)], [make_finished(1), make_finished(2)]]
+    reader.open(page_of(tmp_path, *runs))
+    digest = RunFolder.open(tmp_path / "one").manifest().subset.sha256
+    assert reader.texts("#header .tasks") == [f"2 tasks of shop, revision r1, subset {digest[:12]}"]
 
 
 def test_attempts_at_a_task_have_numbers(tmp_path, reader):
@@ -383,16 +405,24 @@ def test_the_end_key_goes_to_the_closing_screenshot(tmp_path, reader):
 def test_the_verdict_tells_reason_score_judge_and_reply(tmp_path, reader):
     verdict = {
         "judge": "a model", "judge_profile": "strict", "score": 0.25, "reason": "It bought the wrong mug.",
-        "raw": "Thoughts: ...\nVerdict: failure", "cost": {"num_calls": 1, "seconds": 1.5, "num_prompt_tokens": 900},
+        "consultation": make_consultation("Thoughts: ...\nVerdict: failure", departures=("no temperature",)),
+        "strict": "success", "num_unreadable": 1,
+        "cost": {"num_calls": 1, "seconds": 1.5, "num_prompt_tokens": 900, "usd": 0.0125},
     }  # fmt: skip
     broken = make_finished(2, "error", error="The site is down.", num_broken=2, verdict={"reason": "The site is down."})
     reader.open(page_of(tmp_path, [make_finished(1, "failure", verdict=verdict), broken]))
-    assert reader.text(".verdict") == "a model (strict): It bought the wrong mug. Score 0.25."
+    assert reader.text(".verdict") == (
+        "a model (strict): It bought the wrong mug. Score 0.25. Unreadable replies: 1. A strict parser reads: success."
+    )
     assert "Verdict: failure" not in reader.text(".ending"), "it is folded"
     reader.click(".ending summary")
     reader.wait("document.querySelector('.ending pre') !== null")
-    assert reader.text(".ending pre") == verdict["raw"]
-    assert reader.text(".ending .folded p") == "The judge's reply (1 call, 1.5 s, 900 tokens):"
+    assert reader.text(".ending pre") == "Thoughts: ...\nVerdict: failure"
+    assert reader.texts(".ending .folded p") == [
+        "Replies of a model (1 call, 1.5 s, 900 tokens, 0.0125 dollars):",
+        "Departure: no temperature.",
+        "verdict",
+    ]
     reader.press("]")
     assert reader.text(".broken") == "The attempt broke 2 times before and was started again."
     assert reader.texts(".ending p") == ["The site is down.", reader.text(".broken")], "a reason is told once"
@@ -444,7 +474,8 @@ def test_hostile_text_stays_text(tmp_path, reader):
         make_offer(trajectory), make_offer(trajectory, trajectory_id=HOSTILE), prompt=(HOSTILE,), seconds={HOSTILE: 1.0}
     )
     task = make_task(1, instruction=HOSTILE, site=HOSTILE, answer=HOSTILE)
-    verdict = {"reason": HOSTILE, "judge": HOSTILE, "judge_profile": HOSTILE, "raw": HOSTILE}
+    asked = make_consultation(HOSTILE, model=HOSTILE, departures=(HOSTILE,))
+    verdict = {"reason": HOSTILE, "judge": HOSTILE, "judge_profile": HOSTILE, "consultation": asked}
     changes = {"task": task, "method": HOSTILE, "answer": HOSTILE, "notes": (notes,), "error": "It broke."}
     reader.open(page_of(tmp_path, [make_finished(1, recording=recording, verdict=verdict, **changes)]))
     reader.press("p")

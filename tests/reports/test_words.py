@@ -1,6 +1,6 @@
 import pytest
 
-from focusmem.reports.words import at_once, cache_state, counted, in_words
+from focusmem.reports.words import at_once, cache_state, counted, in_words, task_set
 from focusmem.schemas import make_action
 
 
@@ -35,3 +35,12 @@ def test_one_is_counted_as_one():
 def test_what_times_depend_on_in_words(parallel, cache, words):
     figures = {"parallel": parallel, "cache": cache}
     assert (at_once(figures), cache_state(figures)) == words
+
+
+def test_the_set_of_tasks_in_words():
+    subset = {"suite": "webvoyager", "sha256": "a" * 64, "revision": "r7", "num_days": 1085, "num_left_out": 2}
+    assert task_set({"num_tasks": 641, "subset": subset}) == (
+        "Tasks: 641 of webvoyager, revision r7, dates moved by 1085 days, 2 left out, subset aaaaaaaaaaaa."
+    )
+    bare = {"suite": "lab", "sha256": None, "revision": None, "num_days": None, "num_left_out": 0}
+    assert task_set({"num_tasks": 400, "subset": bare}) == "Tasks: 400 of lab."

@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 
 from focusmem.schemas import (
     Annotations,
+    Consultation,
     Environment,
     EvidenceItem,
+    JudgeReply,
     Run,
     ScreenshotRef,
     Step,
@@ -103,6 +105,15 @@ tasks = st.builds(
     allowed_sites=st.lists(words, max_size=2).map(tuple),
     max_steps=st.integers(1, 1000),
 )
+replies = st.builds(JudgeReply, part=words, text=texts, prompt=digests, is_cut_off=st.booleans(), is_echo=st.booleans())
+consultations = st.builds(
+    Consultation,
+    model=words,
+    prompts=digests,
+    temperature=st.floats(0, 2),
+    departures=st.lists(words, max_size=2).map(tuple),
+    replies=st.lists(replies, max_size=2).map(tuple),
+)
 verdicts = st.builds(
     Verdict,
     schema_version=st.just(1),
@@ -111,7 +122,9 @@ verdicts = st.builds(
     reason=texts,
     judge=words,
     judge_profile=maybe(texts),
-    raw=maybe(texts),
+    consultation=maybe(consultations),
+    strict=maybe(st.sampled_from(["success", "failure", "unreadable"])),
+    num_unreadable=st.integers(0, 9),
 )
 environments = st.builds(
     Environment,

@@ -83,9 +83,10 @@ def test_the_manifest_is_frozen_by_its_hash(tmp_path):
         ({}, "is missing"),
         (LINE | {"task_id": " "}, "task_id should not be empty or blank"),
         (LINE | {"answr": "x"}, "answr is not a known field"),
+        ({"instruktion": "x"} | {k: v for k, v in LINE.items() if k != "instruction"}, "instruktion is not a known"),
         (LINE | {"max_steps": 0}, "max_steps should be greater than or equal to 1"),
         (LINE | {"max_steps": "9"}, "max_steps should be a valid integer"),
-        (LINE | {"start_url": "shop.example"}, "start_url is not the address of a page"),
+        (LINE | {"start_url": "shop.example"}, "https://shop.example/. Put http:// or https:// in front of it (found"),
         (LINE | {"start_url": "ftp://shop.example/"}, "start_url is not the address of a page"),
         (LINE | {"start_url": "https://me@shop.example/"}, "start_url is not the address of a page"),
         (LINE | {"start_url": "http://[bad/"}, "start_url is not the address of a page"),
@@ -187,7 +188,7 @@ def test_a_task_is_opened_with_the_suites_view_and_no_other_host():
 
 def test_a_page_on_www_stands_for_its_whole_site(monkeypatch):
     async def open_chromium(limits, choice, stack):
-        async def launch(hosts):
+        async def launch(hosts, presses_enter):
             return hosts
 
         return launch

@@ -374,7 +374,7 @@ def test_begins_with_stage_a_and_trains_everything(stage_a, tmp_path):
 def test_begins_with_nothing_else(stage_a, tmp_path):
     policy = make_memory_policy()
     Checkpoint.save(policy, tmp_path / "other", notes={"stage": "stage_c"})
-    with pytest.raises(CheckpointError, match=r"one of its own, but .* was left by 'stage_c'"):
+    with pytest.raises(CheckpointError, match=r"from stage B, but .* was left by 'stage_c'"):
         train_stage_b(policy, make_data(1), tmp_path / "run", start=tmp_path / "other")
     other = MemoryPolicy(Backbone.toy(num_layers=2, seed=9), make_memory_policy().config)
     with pytest.raises(CheckpointError, match="same architecture but other weights"):

@@ -1,4 +1,4 @@
-"""Memory for any agent: load it, tell it what happens, ask it what to put in front of the next prompt.
+"""Memory for any agent. The agent reports its steps, and memory returns what to put in front of the next prompt.
 
 It is made of the parts that our own agent uses (`PolicyMind`, `LatentFront`, `BankRetriever`).
 P memory tokens, D policy width.
@@ -95,23 +95,23 @@ class Memory:
         outcomes: Collection[Outcome] | None = None,
         only_trusted: bool = False,
     ) -> Self:
-        """`policy` and `embedder` are folders, hub ids, or objects that are loaded already. `encoder` is given in the
-        same way if another model than the policy encodes the evidence.
+        """Loads a memory with its policy and, if they are given, its bank and embedder. `policy` and `embedder` are
+        folders, hub ids, or loaded objects. `encoder` is needed only if another model than the policy encodes the
+        evidence.
 
-        By default the parts act that the memory's card names, and no others. Prompts say which actions failed if the
-        prompts of the memory's training did. `prompts` is a folder with the wording that the memory was trained with,
-        if it is not focusmem's own: it holds `agent` and `evidence`, like `focusmem/agent/prompts` and
+        By default, only the parts that the memory's card names act. Prompts say which actions failed if the prompts in
+        the memory's training said so. `prompts` is a folder with the wording that the memory was trained with, if it is
+        not focusmem's own: it holds `agent` and `evidence`, like `focusmem/agent/prompts` and
         `focusmem/evidence/prompts`. `outcomes` restricts the search to trajectories with these outcomes; the paper
-        searches `("success",)` only. `only_trusted` restricts the search to sources that the bank trusts
+        searches `("success",)` only. `only_trusted` restricts the search to the sources that the bank trusts
         (`focusmem bank trust`).
         """
-        stored = Checkpoint.open(Path(checkpoint))  # what fails fast is checked first
+        stored = Checkpoint.open(Path(checkpoint))  # quick checks come first
         opened = None if bank is None else open_bank(bank)
         if isinstance(embedder, str | Path):
             embedder = QwenEmbedder.load(embedder, device=device)
-        _retriever(
-            opened, embedder, only_trusted=only_trusted
-        )  # fails before the policy is loaded if bank and embedder do not fit
+        # Called here too, so that a bank and an embedder that do not fit are refused before the policy is loaded.
+        _retriever(opened, embedder, only_trusted=only_trusted)
         reader = None if encoder is None else _backbone(encoder, device)
         built = stored.build(_backbone(policy, device), encoder_backbone=reader)
         for other in (reader, embedder.backbone if isinstance(embedder, QwenEmbedder) else None):
@@ -141,7 +141,7 @@ class Memory:
             except ValidationError as invalid:
                 raise _unusable("This task", invalid) from invalid
         elif task_id is not None:
-            raise ConfigError("The task record has an id already; leave task_id out.")
+            raise ConfigError("The task record already has an id; leave task_id out.")
         return EpisodeMemory(self, task, is_guarded=is_guarded)
 
     def reply(
@@ -206,7 +206,7 @@ class Prefix:
 
 
 class EpisodeMemory:
-    """One task under way: call `prefix` before each decision and `observe` after it."""
+    """Memory during one episode. Call `prefix` before each decision and `observe` after it."""
 
     def __init__(self, memory: Memory, task: Task, *, is_guarded: bool) -> None:
         self.memory, self.task = memory, task
@@ -257,8 +257,7 @@ class EpisodeMemory:
         source: str = "agent",
         closing: Picture | None = None,
     ) -> StoredTrajectory:
-        """All that was observed, as a bank takes it: `bank.add([episode.trajectory("run-17")], embedder)`.
-
+        """The episode so far, in the form that a bank takes: `bank.add([episode.trajectory("run-17")], embedder)`.
         `closing` is the screen after the last action; judges look at it.
         """
         if not self.steps:
@@ -284,7 +283,7 @@ def as_screenshot(picture: Picture) -> Screenshot:
 
 
 def trained_use(stored: Checkpoint) -> MemoryUse:
-    """The settings under which exactly the trained parts of a memory act."""
+    """The settings with which the trained parts of a memory act and the untrained parts are off."""
     parts = stored.acting_parts()
     return MemoryUse(is_dynamic=parts.is_dynamic, is_gated=parts.is_gated)
 
@@ -299,9 +298,9 @@ def _retriever(
     if bank is None and embedder is None:
         return None
     if bank is None:
-        raise ConfigError("There is an embedder but no bank to search with it; give both, or neither.")
+        raise ConfigError("An embedder was given without a bank; give both, or neither.")
     if embedder is None:
-        raise ConfigError("The bank is searched with vectors of its embedder; give the embedder as well.")
+        raise ConfigError("A bank was given without its embedder; searches need both, so give the embedder as well.")
     return BankRetriever(bank, embedder, outcomes=outcomes, only_trusted=only_trusted)
 
 

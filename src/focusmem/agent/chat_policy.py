@@ -8,6 +8,8 @@ from focusmem.agent.fronts.base import Fronted
 from focusmem.agent.policy import Completion
 from focusmem.clients.base import ChatClient
 from focusmem.clients.openai_chat import ChatConfig, OpenAIChat
+from focusmem.clients.options import EndpointOptions
+from focusmem.clients.spending import Spending
 from focusmem.errors import ConfigError, WorldError
 from focusmem.schemas import Prompt
 
@@ -24,10 +26,16 @@ class ChatPolicy:
         self.client = client
 
     @classmethod
-    def connect(cls, address: str, generation: "GenerationConfig") -> Self:
-        """`address` is the endpoint's URL up to the API version, then `#` and the model's name."""
+    def connect(
+        cls, url: str, model: str | None, generation: "GenerationConfig", options: EndpointOptions | None = None
+    ) -> Self:
+        """`url` is the endpoint's URL up to the API version, and `model` the model's name there."""
+        if model is None:
+            raise ConfigError(f"A policy behind an endpoint ({url}) needs the name of its model; give it with --model.")
         config = ChatConfig.of(
-            address,
+            url,
+            model,
+            options or EndpointOptions(),
             key_variable=KEY_VARIABLE,
             max_tokens=generation.max_new_tokens,
             temperature=generation.temperature,
@@ -38,6 +46,11 @@ class ChatPolicy:
     @property
     def identity(self) -> str:
         return self.client.identity
+
+    @property
+    def spending(self) -> Spending | None:
+        """What its replies have cost so far; None if the client does not count."""
+        return self.client.spending if isinstance(self.client, OpenAIChat) else None
 
     def reply(self, asked: Sequence[Fronted], *, seeds: Sequence[int] | None = None) -> list[Completion]:
         if any(one.row is not None for one in asked):
@@ -59,4 +72,11 @@ class ChatPolicy:
             reply = self.client.ask((*asked.turns, *asked.prompt), seed=seed)
         except WorldError as error:
             return Completion(error=error)
-        return Completion(reply.text, reply.num_prompt_tokens)
+        return Completion(
+            reply.text,
+            reply.num_prompt_tokens,
+            thoughts=reply.reasoning,
+            num_reply_tokens=reply.num_reply_tokens,
+            cost_usd=reply.cost_usd,
+            departures=reply.departures,
+        )

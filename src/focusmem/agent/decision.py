@@ -1,4 +1,4 @@
-"""A decision: one question to the mind, made of the episode so far and the current screen."""
+"""A decision is one question to the mind. It holds the episode so far and the current screen."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

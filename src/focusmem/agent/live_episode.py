@@ -1,13 +1,10 @@
 """A running episode: everything that was seen, said and done so far. It stays readable however the episode ends."""
 
-import re
 from dataclasses import dataclass, field
 
 from focusmem.agent.decision import Decision
 from focusmem.schemas import Closing, Observation, Screenshot, Step, StepNotes, Task
-from focusmem.schemas.record import MAX_TEXT_LENGTH
-
-_NOT_STORABLE = re.compile("[\0\ud800-\udfff]")
+from focusmem.schemas.record import storable_text
 
 
 @dataclass
@@ -24,6 +21,10 @@ class LiveEpisode:
     """One for each step."""
     closing: Closing | None = None
     """The observation after the last action."""
+    reward: float | None = None
+    """The reward that the page has given so far; None if it gives none."""
+    is_ended_by_page: bool = False
+    """Whether the page itself has ended the task."""
     error: str | None = None
     """The error of the world that ended the episode, if there was one."""
     is_blocked: bool = False
@@ -36,7 +37,8 @@ class LiveEpisode:
 
     @property
     def is_over(self) -> bool:
-        return self.error is not None or self.answer is not None or len(self.steps) >= self.task.max_steps
+        is_ended = self.error is not None or self.answer is not None or self.is_ended_by_page
+        return is_ended or len(self.steps) >= self.task.max_steps
 
     @property
     def answer(self) -> str | None:
@@ -53,22 +55,21 @@ class LiveEpisode:
         """The question to the mind about this observation."""
         return Decision(self.task, self.episode_id, seen, self.steps, self.screenshots)
 
+    def look(self, seen: Observation) -> None:
+        """Notes what the page itself says about the task."""
+        self.reward, self.is_ended_by_page = seen.reward, seen.is_over
+
     def add(self, step: Step, screenshot: Screenshot, notes: StepNotes) -> None:
         is_repeat = bool(self.steps) and _looks_the_same(self.steps[-1], step)
         self.screenshots[screenshot.digest] = screenshot
         self.steps.append(step)
         self.notes.append(notes.model_copy(update={"is_readable": step.action is not None, "is_repeat": is_repeat}))
 
-    def close(self, screenshot: Screenshot, url: str) -> None:
-        self.screenshots[screenshot.digest] = screenshot
-        self.closing = Closing(screenshot=screenshot.ref(), url=storable_text(url))
-
-
-def storable_text(text: str) -> str:
-    """Text of a policy or a page in a form that a record can hold. Such text may contain any character, and none of
-    them may end a run.
-    """
-    return _NOT_STORABLE.sub("\ufffd", text)[:MAX_TEXT_LENGTH]
+    def close(self, seen: Observation) -> None:
+        """Notes the observation after the last action."""
+        self.look(seen)
+        self.screenshots[seen.screenshot.digest] = seen.screenshot
+        self.closing = Closing(screenshot=seen.screenshot.ref(), url=storable_text(seen.url))
 
 
 def _looks_the_same(first: Step, second: Step) -> bool:
@@ -76,7 +77,9 @@ def _looks_the_same(first: Step, second: Step) -> bool:
 
 
 def _choice(step: Step) -> object:
-    """Actions are compared without their reasoning; replies that are no action are compared as text."""
+    """The part of a step that is compared: the action without its reasoning, or the reply's text if it is not an
+    action.
+    """
     if step.action is None:
         return step.reply
     return step.action.name, step.action.arguments.model_dump(exclude={"reasoning"})

@@ -1,4 +1,6 @@
-"""A policy in this process: prompts as tokens, memory in front of them, replies decoded together."""
+"""A policy in this process. It puts memory in front of the tokens of prompts, and decodes the replies of a batch
+together.
+"""
 
 from collections.abc import Sequence
 

@@ -19,6 +19,14 @@ class Completion:
     """Tokens of memory and prompt together; None if the policy cannot tell."""
     error: WorldError | None = None
     """Why there is no reply to this prompt."""
+    thoughts: str = ""
+    """Thoughts that the policy's server sent apart from the text."""
+    num_reply_tokens: int | None = None
+    """Tokens of the reply, thoughts included; None if the policy does not tell."""
+    cost_usd: float | None = None
+    """What the reply cost now; None if no price is known."""
+    departures: tuple[str, ...] = ()
+    """What the policy's endpoint refused, such as a temperature."""
 
 
 class Policy(Protocol):

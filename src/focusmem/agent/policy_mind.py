@@ -1,10 +1,13 @@
-"""A policy with a front as a mind: it builds the prompts, finds trajectories, puts memory in front, and replies."""
+"""A mind that combines a policy with a front. It builds the prompts, finds trajectories, puts memory in front of the
+prompts, and asks the policy.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
 from focusmem.agent.decision import Decision
+from focusmem.agent.formats.base import ActionFormat, read_json
 from focusmem.agent.fronts.base import Front, Fronted
 from focusmem.agent.mind import Reply
 from focusmem.agent.policy import Completion, Policy
@@ -24,7 +27,8 @@ class Prepared:
     searches: list[Search]
     fronted: list[Fronted]
     seconds: dict[str, float] = field(default_factory=dict)
-    """Wall-clock seconds by part. Every decision waits for the whole batch, so these are the seconds of each."""
+    """Wall-clock seconds of each part. Every decision waits for the whole batch, so all decisions have the same
+    seconds."""
 
 
 class PolicyMind:
@@ -39,12 +43,15 @@ class PolicyMind:
         prompt: PromptBuilder | None = None,
         history: Serialiser | None = None,
         seed: int = 0,
+        action_format: ActionFormat | None = None,
     ) -> None:
-        """Without a retriever nothing is found, and memory is the episode's own history. With `history`, events that
-        have left the prompt are shown raw before it. `seed` is used only by a policy that samples.
+        """Without a retriever, no trajectories are found, and memory holds only the episode's own history. With
+        `history`, events that have left the prompt are shown raw before it. `seed` is used only by a policy that
+        samples. `action_format` replaces our own prompt and its parser by those of another agent.
         """
         self.policy, self.front, self.retriever, self.seed = policy, front, retriever, seed
         self.prompt = prompt or PromptBuilder()
+        self.action_format = action_format
         self._history = history
         # Two runs of one task give their episodes the same ids, but a shared policy must distinguish them.
         self._name = uuid4().hex
@@ -78,11 +85,13 @@ class PolicyMind:
 
     def prompt_of(self, decision: Decision, events: Sequence[RecentEvent] | None = None) -> Prompt:
         """The agent's prompt for a decision. `events` replaces the latest events of the episode."""
+        if self.action_format is not None:
+            return self.action_format.prompt(decision)
         num_recent, num_steps = self.front.num_recent, len(decision.steps)
         if num_recent > NUM_RECENT:
             raise ConfigError(
                 f"num_recent is {num_recent}, but our own prompt shows at most {NUM_RECENT} events, so some events "
-                "would be neither shown nor remembered; use a smaller number, or a prompt of your own."
+                "would be neither shown nor remembered; use a smaller number, or your own prompt."
             )
         if events is None:
             events = recent_events(decision.steps, decision.screenshots)
@@ -91,6 +100,7 @@ class PolicyMind:
             recent=events[max(0, len(events) - num_recent) :],
             screenshot=decision.seen.screenshot,
             actions_left=decision.actions_left,
+            presses_enter=decision.task.presses_enter is True,
         )
         if self._history is None or num_steps <= num_recent:
             return asked
@@ -108,15 +118,16 @@ class PolicyMind:
         with timed(prepared.seconds, "reply"):
             completions = self.policy.reply(prepared.fronted, seeds=seeds)
         together = StepNotes(seconds=prepared.seconds, num_together=len(decisions))
+        reader = read_json if self.action_format is None else self.action_format.read
         return [
-            Reply(completion.text, _notes(fronted, search, completion, together), completion.error)
+            Reply(completion.text, _notes(fronted, search, completion, together), completion.error, reader)
             for completion, fronted, search in zip(completions, prepared.fronted, prepared.searches, strict=True)
         ]
 
     def _search(self, decisions: Sequence[Decision]) -> list[Search]:
         if self.retriever is None or not self.front.num_found:
             return [Search()] * len(decisions)
-        return self.retriever.find(decisions, self.front.num_found)
+        return self.retriever.find(decisions, self.front.num_found, self.front.num_recent)
 
     def _named(self, episode_id: str) -> str:
         return f"{self._name} {episode_id}"
@@ -145,6 +156,10 @@ def _notes(fronted: Fronted, search: Search, completion: Completion, together: S
         num_prompt_tokens=None if num_input is None or num_memory is None else num_input - num_memory,
         num_memory_tokens=num_memory,
         num_encoded=fronted.num_encoded,
+        thoughts=completion.thoughts or None,
+        num_reply_tokens=completion.num_reply_tokens,
+        cost_usd=completion.cost_usd,
+        departures=completion.departures,
         seconds=together.seconds,
         num_together=together.num_together,
     )

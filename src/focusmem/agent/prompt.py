@@ -32,7 +32,7 @@ class RecentEvent:
     """The step's number in the episode, from one."""
     screenshot: Screenshot
     action: str
-    """The action as JSON, or the reply that could not be read as one."""
+    """The action as JSON, or the reply if it could not be read as an action."""
     error: str | None = None
     """What went wrong, if anything."""
 
@@ -52,8 +52,8 @@ def recent_events(steps: Sequence[Step], screenshots: Mapping[str, Screenshot]) 
 
 
 class PromptBuilder:
-    """`prompts` is a folder with another wording of the same texts. With `shows_errors`, the history says which actions
-    failed, and why; the paper's prompt does not say this.
+    """`prompts` is a folder with another wording of the same texts. With `shows_errors`, the prompt's history says
+    which actions failed, and why. The paper's prompt does not say this.
     """
 
     def __init__(self, prompts: Path | None = None, *, shows_errors: bool = True) -> None:
@@ -67,10 +67,17 @@ class PromptBuilder:
         return self._templates.digest if self.shows_errors else f"{self._templates.digest} without errors"
 
     def __call__(
-        self, *, instruction: str, recent: Sequence[RecentEvent], screenshot: Screenshot, actions_left: int
+        self,
+        *,
+        instruction: str,
+        recent: Sequence[RecentEvent],
+        screenshot: Screenshot,
+        actions_left: int,
+        presses_enter: bool = False,
     ) -> Prompt:
+        """`presses_enter` says whether `type` presses Enter after the text."""
         fill = self._templates.fill
-        turns = [Turn("system", (fill("system", actions=action_schema_text()),))]
+        turns = [Turn("system", (fill("system", actions=action_schema_text(presses_enter=presses_enter)),))]
         if recent:
             turns.append(self._history(recent[-NUM_RECENT:]))
         turns.append(Turn("user", self._task(instruction)))

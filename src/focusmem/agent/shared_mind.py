@@ -1,4 +1,6 @@
-"""One mind for many episodes: decisions that wait at the same time are answered together, while browsers go on."""
+"""One mind for many episodes. Decisions that wait at the same time are answered together, while browsers continue to
+work.
+"""
 
 import asyncio
 import queue
@@ -20,7 +22,7 @@ class _Question:
     decision: Decision
     reply: asyncio.Future[Reply]
     since: float
-    """When it was asked, by the event loop's clock."""
+    """The time of the question, by the event loop's clock."""
 
 
 class SharedMind:
@@ -64,7 +66,7 @@ class SharedMind:
             raise
 
     async def close(self) -> None:
-        """Waits a moment for a mind that is still answering, then abandons its thread."""
+        """Waits a short time for a mind that is still answering, then abandons its thread."""
         if self._thread is not None:
             await self._thread.close(CLOSE_S)
             self._thread = None

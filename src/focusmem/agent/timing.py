@@ -1,4 +1,4 @@
-"""Time by part, as the notes of a step record it."""
+"""Measures the time of each part of a step, for the step's notes."""
 
 import time
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def timed(seconds: dict[str, float], part: str) -> Iterator[None]:
-    """Stores the seconds that the block took, also if it raises."""
+    """Stores the seconds that the block took, even if it raises an error."""
     started = time.perf_counter()
     try:
         yield

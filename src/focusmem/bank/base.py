@@ -1,4 +1,4 @@
-"""The seam: a bank as the agent searches it, wherever its vectors lie. D width."""
+"""The seam: what the agent needs from a bank, independent of where its vectors are stored. D width."""
 
 from collections.abc import Collection, Iterable
 from typing import Any, Protocol
@@ -74,7 +74,7 @@ class StoredBank(SearchableBank, Protocol):
         """Trajectories that no search finds because they have no vector, by id."""
 
     def catalogue(self) -> list[str]:
-        """Names that the leakage guard makes slots of."""
+        """Names that the leakage guard replaces by slots."""
 
     def stats(self) -> Statistics:
         """How much is in the bank."""

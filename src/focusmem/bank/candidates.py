@@ -1,4 +1,6 @@
-"""What a search knows of each trajectory besides its vector: id, keys of the leakage guard, outcome, source. N rows."""
+"""The data of each trajectory that a search uses besides its vector: id, keys of the leakage guard, outcome, source. N
+rows.
+"""
 
 import hashlib
 from collections.abc import Collection, Iterable
@@ -53,7 +55,9 @@ def outcome_codes(outcomes: Iterable[str]) -> Codes:
 
 
 def source_numbers(sources: Iterable[str]) -> Numbers:
-    """Sources as 64 bits of a digest, so that a large bank is filtered without comparing texts."""
+    """A 64-bit number for each source, taken from its digest. With these numbers, filtering a large bank compares no
+    texts.
+    """
     listed = list(sources)
     numbers = {source: _number(source) for source in set(listed)}
     return np.array([numbers[source] for source in listed], dtype=np.int64)

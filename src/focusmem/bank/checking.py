@@ -1,4 +1,4 @@
-"""Goes through a whole bank or export and lists what is damaged in it."""
+"""Checks a whole bank or export and lists what is damaged in it."""
 
 from focusmem.bank.base import StoredBank
 from focusmem.bank.reports import Checked, Failure

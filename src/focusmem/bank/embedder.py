@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Vectors = npt.NDArray[np.float32]
 
 Chooser = Callable[[int, int], list[int]]
-"""Chooses indices, given the number of items and the number that is wanted."""
+"""Chooses indices, given the number of items and the number of indices to choose."""
 
 _SLACK_TOKENS = 4
 _NOTHING = "NULL"  # the published embedder reads this in place of a missing input
@@ -49,7 +49,7 @@ class Identified(Protocol):
 
     @property
     def identity(self) -> str:
-        """Equal for embedders whose vectors of trajectories can be compared."""
+        """A name that is equal for embedders whose vectors of trajectories can be compared."""
 
 
 class Embedder(Identified, Protocol):
@@ -75,7 +75,7 @@ class EmbedderConfig:
     query_instruction: str = "Find records of similar tasks on the same or a similar web site."
     """The instruction that precedes a moment."""
     max_key_frames: Annotated[int, Field(ge=0, strict=True)] | None = None
-    """Fewer screenshots of a trajectory than the form's, to save time; None takes the form's."""
+    """Maximum number of screenshots of a trajectory, to save time. None uses the maximum of the form."""
     max_length: Annotated[int, Field(ge=128, strict=True)] = 16_384
     """Maximum tokens of one input. Fifteen screenshots of 1280x720 pixels with their actions need about 14,000."""
     max_batch_tokens: Annotated[int, Field(ge=1, strict=True)] = 16_384
@@ -108,8 +108,9 @@ class QwenEmbedder:
     def __init__(
         self, backbone: "Backbone", config: EmbedderConfig | None = None, *, weights_name: str | None = None
     ) -> None:
-        """`weights_name` replaces the digest of the weights if they were computed from others: such sums differ in
-        their last digits between machines, and the embedder should have one identity on all of them.
+        """`weights_name` replaces the digest of the weights in the identity. It is needed if the weights were computed
+        from other weights: computed weights differ in their last digits between machines, but the identity should be
+        the same everywhere.
         """
         from focusmem.model.backbone import Backbone
 
@@ -194,7 +195,7 @@ class QwenEmbedder:
     def _fit(
         self, instruction: str, text: str, sizes: Sequence[tuple[int, int]], most: int, choose: Chooser
     ) -> _Reading:
-        """The text, and as many frames as fit beside it."""
+        """The text, cut if necessary, and as many frames as fit beside it."""
         chat = self.backbone.chat
         costs = [rows * columns + 2 for rows, columns in (chat.token_grid(*size) for size in sizes)]
         reserved = min((costs[place] for place in choose(len(sizes), 1)), default=0) if most else 0
@@ -237,7 +238,7 @@ class QwenEmbedder:
 
 
 def evenly_chosen(total: int, num: int) -> list[int]:
-    """Evenly spaced indices, the first and the last included; a single one is the last."""
+    """Evenly spaced indices that include the first and the last. If only one is chosen, it is the last."""
     if num <= 1:
         return [total - 1] if num and total else []
     return [round(place * (total - 1) / (num - 1)) for place in range(num)]
@@ -253,7 +254,7 @@ def _prompt(instruction: str, text: str, frames: Sequence[Screenshot]) -> Prompt
 
 
 def _punctuated(instruction: str) -> str:
-    """As the published embedder was trained: an instruction ends with a punctuation mark."""
+    """The instruction, ended with a punctuation mark, as in the training of the published embedder."""
     instruction = instruction.strip()
     is_ended = bool(instruction) and unicodedata.category(instruction[-1]).startswith("P")
     return instruction if is_ended else f"{instruction}."

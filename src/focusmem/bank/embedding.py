@@ -1,4 +1,4 @@
-"""Embeds many trajectories, of which some may be damaged."""
+"""Embeds many trajectories and reports those that cannot be read or embedded."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Many trajectories in and out of a bank: from folders, from exports, and to exports."""
+"""Adds trajectories from folders and exports to a bank, and writes exports."""
 
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -28,18 +28,23 @@ def add_folders(
     *,
     outcomes: Collection[str] | None = None,
     source: str | None = None,
+    keeps_sources: bool = False,
     line: Progress | None = None,
 ) -> Added:
     """Add stored trajectories, as `find_sources` finds them. What cannot be read or embedded is left out and reported.
 
     With `outcomes`, trajectories with other outcomes are skipped. Episodes without a step are skipped as well. `source`
-    replaces the source that the records name.
+    replaces the source that the records name. A new trajectory that names a source which the bank trusts is otherwise
+    left out and reported, unless `keeps_sources` is given.
     """
     report = Added()
     for batch in in_batches(folders):
         items, failures = load_each(batch, load_source)
         wanted = [item for item in items if outcomes is None or item.trajectory.outcome in outcomes]
         num_skipped = len(batch) - len(failures) - len(wanted)
+        if source is None and not keeps_sources:
+            wanted, claims = _without_claims(bank, wanted)
+            failures += claims
         wanted = _from(source, wanted)
         done = Added(failures=failures, num_skipped=num_skipped) + bank.add(wanted, embedder)
         report += done
@@ -48,11 +53,38 @@ def add_folders(
 
 
 def _from(source: str | None, items: list[StoredTrajectory]) -> list[StoredTrajectory]:
-    """The same trajectories, of this source; with None, of the sources that they name."""
+    """The same trajectories with this source. With None, each keeps the source that it names."""
     if source is None:
         return items
     update = {"source": source}
     return [StoredTrajectory(item.trajectory.model_copy(update=update), item.screenshots) for item in items]
+
+
+def _without_claims(
+    bank: Bank, items: Sequence[StoredTrajectory]
+) -> tuple[list[StoredTrajectory], tuple[Failure, ...]]:
+    """The trajectories that may keep their source, and a failure for each of the others. A trajectory that the bank
+    has already may be added again.
+    """
+    trusted = bank.trusted_sources
+    if not trusted:
+        return list(items), ()
+    kept, claims = [], []
+    for item, is_there in zip(items, bank.has_each([item.trajectory for item in items]), strict=True):
+        if item.trajectory.source not in trusted or is_there:
+            kept.append(item)
+        else:
+            reason = _says_claim("It", item.trajectory.source, bank, "it")
+            claims.append(Failure(item.trajectory.trajectory_id, reason))
+    return kept, tuple(claims)
+
+
+def _says_claim(what: str, source: str, bank: Bank, them: str) -> str:
+    """Whoever wrote a trajectory also wrote its source, so a trusted source needs somebody who vouches for it."""
+    return (
+        f"{what} names the source {source!r}, which the bank {bank.name} trusts. Record another source for {them} with "
+        f"--source NAME, or, if you vouch for {them}, give --keep-sources."
+    )
 
 
 # Export
@@ -86,7 +118,7 @@ class _UnusableError(Exception):
 
 
 def _export_one(bank: StoredBank, name: str, export: ExportFolder) -> str:
-    """Returns the digest of the trajectory."""
+    """Exports one trajectory, and returns its digest."""
     try:
         stored = bank.load(name)
         pictures = dict(stored.screenshots)
@@ -132,10 +164,10 @@ def import_bank(
         if not takes_named:
             _check_not_trusted(bank, _sources_in(folders))
         _count(line, len(folders))
-        return add_folders(bank, folders, embedder, source=source, line=line)
+        return add_folders(bank, folders, embedder, source=source, keeps_sources=keeps_sources, line=line)
     contents = export.read()
     has_bank, report = BankFolder(path).has_manifest(), Added()
-    if has_bank:  # it keeps its trusted sources: an export must not declare its own source trusted
+    if has_bank:  # the bank keeps its trusted sources: an export must not declare its own source trusted
         bank = Bank.open(path)
         if not takes_named:
             _check_not_trusted(bank, (one.source for one in contents.lines))
@@ -148,20 +180,15 @@ def import_bank(
 
 
 def _check_not_trusted(bank: Bank, sources: Iterable[str]) -> None:
-    """Raises ConfigError if one of the sources is trusted: whoever wrote a trajectory also wrote its source."""
+    """Raises ConfigError if one of the sources is trusted."""
     trusted = bank.trusted_sources
-    if not trusted:
-        return
-    forged = next((source for source in sources if source in trusted), None)
-    if forged is not None:
-        raise ConfigError(
-            f"A trajectory to import names the source {forged!r}, which the bank {bank.folder.path} trusts. Record "
-            "another source for all of them with --source NAME, or, if you vouch for them, give --keep-sources."
-        )
+    claimed = next((source for source in sources if source in trusted), None)
+    if claimed is not None:
+        raise ConfigError(_says_claim("A trajectory to import", claimed, bank, "all of them"))
 
 
 def _sources_in(folders: Sequence[Path]) -> Iterator[str]:
-    """Of the trajectories that can be read."""
+    """The sources of those trajectories that can be read."""
     for batch in in_batches(folders):
         yield from (item.trajectory.source for item in load_each(batch, load_source)[0])
 

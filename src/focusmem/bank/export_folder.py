@@ -46,18 +46,18 @@ class ExportManifest(Record):
     trusted_sources: tuple[NonEmptyText, ...] = ()
     """The sources that the bank trusted; empty if it trusted none."""
     entries_sha256: Digest
-    """Of entries.jsonl, whose lines hold the checksums of trajectories and vectors."""
+    """The digest of entries.jsonl. Its lines hold the checksums of trajectories and vectors."""
     catalogue_sha256: Digest
-    """Of the catalogue's names, one per line; of empty text if there is no catalogue."""
+    """The digest of the catalogue's names, one per line; the digest of empty text if there is no catalogue."""
 
 
 class Line(Entry):
     """A line of entries.jsonl."""
 
     content: Digest
-    """Of trajectory.json, whose screenshots are named after their own digests."""
+    """The digest of trajectory.json. Its screenshots are named after their own digests."""
     vector_crc32: Annotated[int, Field(ge=0, lt=2**32)]
-    """Of the bytes of the vector."""
+    """The checksum of the bytes of the vector."""
 
     def entry(self) -> Entry:
         return Entry(**self.model_dump(include=set(Entry.model_fields)))
@@ -70,7 +70,7 @@ class Contents:
     manifest: ExportManifest
     lines: list[Line]
     vectors_ND: Vectors
-    """Read from disk when used."""
+    """The vectors are read from disk when they are used."""
     catalogue: list[str]
 
 
@@ -82,7 +82,9 @@ class ExportFolder:
     @classmethod
     @contextlib.contextmanager
     def new(cls, path: Path) -> Iterator[Self]:
-        """An export to fill, which is there whole or not at all. Unfinished folders of killed exports are removed."""
+        """Yields an export to fill. It appears under its name only when it is complete. Unfinished folders of killed
+        exports are removed.
+        """
         clear_unfinished(path.absolute().parent)
         with whole_folder(path) as partial:
             yield cls(partial)
@@ -106,7 +108,7 @@ class ExportFolder:
 
     def load(self, line: Line) -> StoredTrajectory:
         stored = self._folder.load_checked(line.trajectory_id, line.content, _AGAIN)
-        if stored.trajectory.source != line.source:  # the lines decide about trust
+        if stored.trajectory.source != line.source:  # searches by trusted source use the lines
             raise RecordError(
                 f"The trajectory {line.trajectory_id} names the source {stored.trajectory.source!r}, but {_ENTRIES} "
                 f"says {line.source!r}. {_AGAIN}"

@@ -1,4 +1,4 @@
-"""The bank's own folder: its manifest, its trajectories, its lock. Knows nothing of vectors.
+"""The bank's own folder: its manifest, its trajectories and its lock. This module does not read vectors.
 
 <bank>/bank.json              which embedder made the vectors, and where they lie
 <bank>/trajectories/<id>/     as `schemas/trajectory_folder.py` writes them
@@ -88,7 +88,7 @@ class BankFolder:
 
     def place_of_vectors(self, manifest: Manifest) -> str:
         """The table's address or folder; a relative folder lies in the bank."""
-        return manifest.vectors if _is_address(manifest.vectors) else str(self.path / manifest.vectors)
+        return manifest.vectors if is_address(manifest.vectors) else str(self.path / manifest.vectors)
 
     def has_vectors_at(self, manifest: Manifest, given: str) -> bool:
         """Whether the vectors lie at the place that a user gives."""
@@ -207,8 +207,9 @@ def _with_remedy(what: str, remedy: str) -> Iterator[None]:
 
 def given_place(vectors: str) -> str:
     """A place for vectors as a user gives it: an address, or a folder relative to the working directory."""
-    return vectors if _is_address(vectors) else str(Path(vectors).absolute())
+    return vectors if is_address(vectors) else str(Path(vectors).absolute())
 
 
-def _is_address(place: str) -> bool:
+def is_address(place: str) -> bool:
+    """Whether a place of vectors is an address rather than a folder."""
     return "://" in place

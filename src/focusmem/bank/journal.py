@@ -1,4 +1,4 @@
-"""Notes of what a writer is about to do: the next writer finishes the work of one that was killed.
+"""Stores notes of what a writer is about to do. The next writer finishes the work of a writer that was killed.
 
 A note that cannot be used is renamed, so that it does not stop later writers and a person can look at it.
 """
@@ -59,8 +59,8 @@ class Journal:
         return [note for note in (self._read(path, width) for path in self._paths()) if note is not None]
 
     def remove_set_aside(self) -> None:
-        """Removes renamed notes: they hold vectors, which must not outlive a deletion. Somebody may have put a folder
-        there. What cannot be removed is named, and stops nobody.
+        """Removes renamed notes, because they hold vectors, which must not outlive a deletion. Somebody may have put a
+        folder there. What cannot be removed is reported, but it does not stop the caller.
         """
         for path in self._paths(_SET_ASIDE):
             try:

@@ -53,9 +53,10 @@ class Keys:
     task: int
     instance: int
     template: int
-    """Of the annotated template."""
+    """The key of the annotated template."""
     wording: int
-    """Of the template that is made from the instruction; compared if one of two tasks has no annotated template."""
+    """The key of the template that is made from the instruction. It is compared if one of two tasks has no annotated
+    template."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class Removal:
         matches: Mapping[LeakageKey, Flags],
         num_candidates: int | None = None,
     ) -> None:
-        """`matches` says for each key which of `names` share it. `num_candidates` is given if some names were no
+        """`matches` says for each key which of `names` share it. `num_candidates` is needed if not all names are
         candidates.
         """
         self._names = names
@@ -124,7 +125,7 @@ class Screened(Generic[RecordT]):
 
 
 class LeakageGuard:
-    """Makes keys and compares them. `catalogue` are names that the wording rules would not find by themselves."""
+    """Makes keys and compares them. `catalogue` holds names that the wording rules do not recognise."""
 
     def __init__(self, catalogue: Iterable[str] = ()) -> None:
         self._catalogue = Catalogue(catalogue)
@@ -157,7 +158,7 @@ def allowed(matches: Mapping[LeakageKey, Flags]) -> Flags:
 
 
 def _matches_any(columns: KeyColumns, against: KeyColumns) -> dict[LeakageKey, Flags]:
-    """As `KeyColumns.matches`, but against many tasks at once."""
+    """Like `KeyColumns.matches`, but compares with many tasks at once."""
     is_annotated_N = columns.template_N != _NO_KEY
     others_annotated_M = against.template_N != _NO_KEY
     by_template_N = _among(columns.template_N, against.template_N)

@@ -1,6 +1,5 @@
-"""Trajectories whose vectors fit in memory, searched exactly: for exports and for banks that are made on the fly.
-
-It needs no vector store, and it never changes. N trajectories, D width.
+"""A bank whose vectors fit in memory and are searched exactly. Exports and temporary banks are of this kind. It needs
+no vector store, and it never changes. N trajectories, D width.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -82,8 +81,9 @@ class NumpyBank:
     def check_embedder(self, identity: str) -> None:
         if identity != self.embedder:
             raise StorageError(
-                f"{difference(self.name, self.embedder, identity)} Use that one, or make new vectors in a bank, with: "
-                f"focusmem bank import NEW {self.name} --embedder FOLDER (for a bank: focusmem bank reembed)"
+                f"{difference(self.name, self.embedder, identity)} Use the bank's embedder, or make "
+                f"new vectors in a new bank with: focusmem bank import NEW {self.name} --embedder FOLDER "
+                "(for a bank instead of an export: focusmem bank reembed)."
             )
 
     def search(

@@ -28,7 +28,8 @@ def reembed(
 ) -> Reembedded:
     """Give every trajectory of a bank a vector of this embedder. Open the bank again afterwards.
 
-    With `is_fresh`, vectors of the same embedder are made again as well. The old ones stay in use until all are done.
+    With `is_fresh`, vectors of the same embedder are made again as well. The old vectors stay in use until all new ones
+    are made.
     """
     bank = Bank.open(path)
     table = _table_to_fill(bank, embedder, is_fresh=is_fresh)
@@ -103,7 +104,7 @@ def _missing(bank: Bank, table: VectorTable, failures: Collection[str]) -> list[
 
 def _digests(bank: Bank, ids: Sequence[str]) -> dict[str, str]:
     """The digests of these trajectories from when they were added, so that damaged trajectories are not embedded. A
-    trajectory whose digest the table has lost cannot be compared.
+    trajectory cannot be compared if the table has lost its digest.
     """
     try:
         bank.vectors.newest_version()

@@ -25,10 +25,10 @@ class Failure:
 class Added:
     added: tuple[str, ...] = ()
     known: tuple[str, ...] = ()
-    """In the bank already, with the same content."""
+    """The trajectories that the bank already held with the same content."""
     failures: tuple[Failure, ...] = ()
     num_skipped: int = 0
-    """Left out because of their outcome."""
+    """Number of trajectories that were left out because of their outcome, and of episodes without a step."""
     shortened: tuple[tuple[str, LeftOut], ...] = ()
     """Added trajectories that the embedder did not read whole, by id, and what it left out."""
     newly_trusted: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class Added:
 class Deleted:
     deleted: tuple[str, ...]
     missing: tuple[str, ...]
-    """Asked for, but not in the bank."""
+    """The ids that were asked for but are not in the bank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Reembedded:
     num_trajectories: int
     """Trajectories with a vector at the end."""
     num_embedded: int
-    """In this call; the others had a vector of this embedder already."""
+    """Trajectories that were embedded in this call. The others already had a vector of this embedder."""
     failures: tuple[Failure, ...]
     """Trajectories that stay in the bank without a vector."""
     shortened: tuple[tuple[str, LeftOut], ...] = ()

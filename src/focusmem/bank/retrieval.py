@@ -1,6 +1,5 @@
-"""From a query to hits: the leakage guard removes trajectories, and the nearest of the others are found.
-
-N rows, D width.
+"""Finds the hits for a query. First the leakage guard removes trajectories, then the nearest of the others are found. N
+rows, D width.
 """
 
 import threading
@@ -52,7 +51,7 @@ class Hits:
     removed: Removal
     """The trajectories that the leakage guard removed before the ranking."""
     is_exact: bool
-    """False where sketches chose the candidates."""
+    """False if sketches chose the candidates."""
 
 
 def search_index(
@@ -96,7 +95,7 @@ def check_width(vector_D: Vectors, width: int) -> None:
 
 @dataclass(frozen=True)
 class _Version:
-    """The table at one version, as searches use it."""
+    """One version of the table, in the form that searches use."""
 
     number: int
     snapshot: Snapshot

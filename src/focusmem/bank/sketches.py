@@ -1,4 +1,5 @@
-"""Signs of a rotated vector, packed into 64-bit words: a coarse copy, 32 times smaller than float32.
+"""Sketches of vectors. A sketch is the signs of a rotated vector, packed into 64-bit words; it is 32 times smaller than
+the float32 vector.
 
 Two vectors differ in a share of signs that grows with the angle between them, so counting differing bits finds good
 candidates fast. The rotation spreads a vector's information evenly over all signs, so any run of words is a sketch as
@@ -35,7 +36,9 @@ def count_differences(words_NW: Words, query_W: Words) -> npt.NDArray[np.uint16]
 
 
 def _rotated(vectors_ND: Vectors) -> Vectors:
-    """A Hadamard matrix after random signs; as a Kronecker product it takes two small multiplications."""
+    """Rotates vectors with random signs and a Hadamard matrix. The matrix is a Kronecker product, so two small
+    multiplications are enough.
+    """
     num, width = vectors_ND.shape
     signs_P, left_AA, right_BB = _rotation(_padded(width))
     padded_NP = np.zeros((num, len(signs_P)), dtype=np.float32)

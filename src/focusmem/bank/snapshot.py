@@ -28,14 +28,16 @@ _FEW_ROWS = 10_000
 
 
 class Growing:
-    """An array that grows at its end without being copied each time. Earlier states stay as they were."""
+    """An array that grows at its end without being copied each time. Growing it does not change earlier states."""
 
     def __init__(self, values: npt.NDArray[Any], buffer: npt.NDArray[Any] | None = None) -> None:
         self.values = values
         self._buffer = values if buffer is None else buffer
 
     def extended(self, more: npt.NDArray[Any]) -> "Growing":
-        """May be called once per state, because the new rows are written into the buffer after it."""
+        """Returns the array with more rows. It may be called only once for each state, because the new rows are written
+        into a buffer that the states share.
+        """
         num, total, buffer = len(self.values), len(self.values) + len(more), self._buffer
         if total > len(buffer):
             buffer = np.empty((total + total // 8 + 64, *self.values.shape[1:]), dtype=self.values.dtype)
@@ -86,7 +88,9 @@ class Snapshot:
 
 
 def take_snapshot(table: VectorTable, guard: LeakageGuard, body: Body, old: Snapshot | None = None) -> Snapshot:
-    """A snapshot of the table's newest version. `old` is the latest earlier one; each may be used once."""
+    """A snapshot of the table's newest version. `old` is the latest earlier snapshot; a snapshot may be given as `old`
+    only once.
+    """
     if old is not None and old.body == body:
         seen = table.read(["stamp", ROW_ID])
         num_old, num_seen = len(old.ids_N), len(seen["stamp"])
@@ -101,7 +105,7 @@ def take_snapshot(table: VectorTable, guard: LeakageGuard, body: Body, old: Snap
 
 
 def _with_rows_after(old: Snapshot, table: VectorTable, guard: LeakageGuard, seen: Block) -> Snapshot:
-    """The old rows, and those that the table has after them."""
+    """A snapshot with the old rows, and with the rows that the table has after them."""
     num_old = len(old.ids_N)
     columns = {**old.columns, ROW_ID: Growing(seen[ROW_ID][:num_old])}  # rows may have moved
     if num_old == len(seen["stamp"]):

@@ -8,7 +8,7 @@ from focusmem.schemas.run_folder import EPISODE_FILE, TRAJECTORY_FOLDER
 
 
 def find_sources(path: Path) -> list[Path]:
-    """The trajectory folders at or below a path; of a run only those of its finished episodes."""
+    """The trajectory folders at or below a path. From a run, only the folders of finished episodes are returned."""
     if is_run(path):
         return _episodes(path)
     is_run_folder = cache(is_run)
@@ -26,8 +26,8 @@ def find_sources(path: Path) -> list[Path]:
 
 
 def load_source(folder: Path) -> StoredTrajectory | None:
-    """Loads a trajectory; the trajectory of an episode gets the outcome of its verdict. None for an episode without a
-    step.
+    """Loads a trajectory. The trajectory of an episode gets the outcome of its verdict. Returns None for an episode
+    without a step.
     """
     place = folder.parent
     if folder.name != TRAJECTORY_FOLDER or not (place / EPISODE_FILE).exists():

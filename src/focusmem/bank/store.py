@@ -1,7 +1,7 @@
 """The bank: trajectories in a folder, and the table of vectors by which they are found.
 
-Readers take no lock. A writer takes the lock, finishes the work that the journal names, writes its own work into the
-journal, and does it.
+Readers take no lock. A writer takes the lock, finishes the work that the journal names, writes its own plan into the
+journal, and carries it out.
 """
 
 import contextlib
@@ -93,9 +93,9 @@ class Bank:
     ) -> Self:
         """Makes a bank for the vectors of an embedder, or opens the existing one, which must be of the same embedder.
 
-        `vectors` puts the table elsewhere: into another folder, or at an address on object storage. `catalogue` are
-        names that the leakage guard should make slots of. A new bank trusts `trusted_sources`; an existing bank keeps
-        its own trusted sources.
+        `vectors` puts the table elsewhere: into another folder, or at an address on object storage. `catalogue` holds
+        names that the leakage guard should replace by slots. A new bank trusts `trusted_sources`; an existing bank
+        keeps its own trusted sources.
         """
         folder = BankFolder(Path(path))
         folder.check_not_export()
@@ -179,6 +179,12 @@ class Bank:
         )
         return self.folder.load_checked(name, digest, remedy)
 
+    def has_each(self, trajectories: Sequence[Trajectory]) -> list[bool]:
+        """Whether the bank has each of these trajectories, with the same content."""
+        names = [one.trajectory_id for one in trajectories]
+        there = self._settled(lambda: self.vectors.digests(names))
+        return [there.get(one.trajectory_id) == content_digest(one) for one in trajectories]
+
     def sites(self) -> list[str]:
         """The sites of its trajectories, in alphabetical order."""
         return sorted({entry.site for entry in self.entries()})
@@ -202,7 +208,7 @@ class Bank:
             yield _entries(sound), sound["vector"]
 
     def damaged(self) -> list[str]:
-        """Trajectories whose rows are damaged, by id. It reads all vectors."""
+        """The ids of trajectories whose rows are damaged. This reads all vectors."""
         return sorted(self._settled(self.vectors.damaged))
 
     def without_vector(self) -> list[str]:
@@ -210,7 +216,7 @@ class Bank:
         return sorted(set(self.folder.trajectory_ids()) - set(self._settled(self.vectors.contents)))
 
     def _settled(self, read: Callable[[], ResultT]) -> ResultT:
-        """What `read` finds in the newest version of the table."""
+        """Returns the result of `read` for the newest version of the table."""
         self.vectors.newest_version()
         return read_settled(read, self.vectors.newest_version)
 
@@ -252,7 +258,7 @@ class Bank:
             self._check_manifest()
 
     def extend_catalogue(self, names: Sequence[str]) -> None:
-        """From now on the leakage guard makes slots of these names as well."""
+        """From now on the leakage guard replaces these names by slots as well."""
         if not names:
             return
         with self.folder.locked():
@@ -263,7 +269,9 @@ class Bank:
     # Adding
 
     def add(self, items: Sequence[StoredTrajectory], embedder: Embedder) -> Added:
-        """Add trajectories. Known ones are not embedded again. Failures are reported, not raised."""
+        """Add trajectories. Trajectories that the bank already holds are not embedded again. Failures are reported, not
+        raised.
+        """
         self.check_embedder(embedder.identity)
         wanted, report = self._sort_out(items)
         fresh, vectors_ND, failures = embed_each([items[place] for place in wanted], embedder)
@@ -433,7 +441,7 @@ class Bank:
         self.journal.remove_set_aside()
 
     def _tables(self) -> list[VectorTable]:
-        """The bank's own table first. There is another one while vectors are being made again."""
+        """The current table first. There is a second table while vectors are being made again."""
         own, label = table_name(self.manifest.embedder), str(self.folder.path)
         names = [name for name in table_names(self.place, label) if name.startswith(TABLE_PREFIX) and name != own]
         return [self.vectors, *(VectorTable.open(self.place, name, label) for name in names)]
@@ -455,7 +463,7 @@ class Bank:
         if manifest.embedder != self.manifest.embedder:
             raise StorageError(
                 f"The vectors of the bank {self.folder.path} have been made again with another embedder since it was "
-                "opened; open it again, and ask with vectors of that embedder."
+                "opened; open it again, and search with vectors of that embedder."
             )
         self.manifest, self._manifest_state = manifest, state
 
@@ -491,7 +499,9 @@ class Bank:
             return None
 
     def _finish_quietly(self) -> None:
-        """Finish noted work when the bank is opened, unless the folder cannot be written or a writer is at work."""
+        """Finishes work that a killed writer had noted. If the folder cannot be written, or another process is writing,
+        the work stays for the next writer.
+        """
         if self.journal.is_empty():
             return
         try:
@@ -518,8 +528,8 @@ def _make(folder: BankFolder, embedder: Identified, vectors: str | None, trusted
 def _check_embedder(folder: BankFolder, manifest: Manifest, identity: str) -> None:
     if identity != manifest.embedder:
         raise StorageError(
-            f"{difference(str(folder.path), manifest.embedder, identity)} Use that one, or make all vectors again "
-            f"with: focusmem bank reembed {folder.path} --embedder FOLDER"
+            f"{difference(str(folder.path), manifest.embedder, identity)} Use the bank's embedder, or make all vectors "
+            f"again with: focusmem bank reembed {folder.path} --embedder FOLDER"
         )
 
 

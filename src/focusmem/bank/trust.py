@@ -11,7 +11,9 @@ from focusmem.errors import ConfigError
 
 
 def sources_to_search(bank: SearchableBank, *, only_trusted: bool) -> tuple[str, ...] | None:
-    """The trusted sources, or None for all. A bank that trusts no source is an error: nothing could be found."""
+    """The trusted sources, or None for all. Raises an error if only trusted sources are wanted and the bank trusts
+    none, because no search could find anything.
+    """
     if not only_trusted:
         return None
     trusted = bank.trusted_sources

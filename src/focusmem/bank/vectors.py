@@ -7,8 +7,10 @@ holds checksums.
 
 import contextlib
 import secrets
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
@@ -24,6 +26,7 @@ from focusmem.bank.checksums import (
     search_checks,
     vector_checks,
 )
+from focusmem.bank.folder import is_address
 from focusmem.bank.sketches import num_words, sketch
 from focusmem.errors import MissingPackageError, StorageError
 from focusmem.files import is_safe_name
@@ -83,6 +86,7 @@ class VectorTable:
     @classmethod
     def open(cls, place: str, name: str, label: str) -> Self:
         with _reading(label):
+            _check_files(place, name)
             table = _connect(place).open_table(name)
         return cls(place, name, label, table)
 
@@ -90,6 +94,7 @@ class VectorTable:
     def create(cls, place: str, name: str, label: str, width: int) -> Self:
         """Makes a table, or opens the existing one."""
         with _writing(label):
+            _check_files(place, name)
             table = _connect(place).create_table(name, schema=_schema(width), exist_ok=True)
         return cls(place, name, label, table)
 
@@ -113,7 +118,7 @@ class VectorTable:
             return _as_block(self._query(columns, where).to_arrow(), columns)
 
     def scan(self, columns: Sequence[str], *, where: str | None = None) -> Iterator[Block]:
-        """As `read`, but block by block."""
+        """Like `read`, but block by block."""
         with self._reading():
             batches = self._query(columns, where).to_batches()
         while True:
@@ -143,7 +148,7 @@ class VectorTable:
         return found
 
     def damaged(self) -> list[str]:
-        """The ids of all damaged rows. It reads the whole table."""
+        """The ids of all damaged rows. This reads the whole table."""
         return [
             str(name)
             for block in self.scan(ALL_COLUMNS)
@@ -151,7 +156,9 @@ class VectorTable:
         ]
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
-        """Like `contents`, but without rows whose texts are damaged."""
+        """The digests, like `contents`, but without rows whose texts are damaged."""
+        if not ids:
+            return {}
         found = self.read([*ENTRY_COLUMNS, "entry_check"], where=_among(ids))
         is_sound_N = entry_checks(found) == found["entry_check"]
         return dict(
@@ -323,6 +330,23 @@ def _schema(width: int) -> "pa.Schema":
     return pyarrow.schema([*texts, *optional, *numbers, words, vector])
 
 
+def _check_files(place: str, name: str) -> None:
+    """Raises ValueError if a table's folder holds anything but files and folders. LanceDB would follow a link, and wait
+    for ever for a pipe.
+    """
+    if is_address(place):
+        return
+    paths = [Path(place) / f"{name}.lance"]
+    while paths:
+        path = paths.pop()
+        with contextlib.suppress(FileNotFoundError):  # another process may have removed it
+            mode = path.lstat().st_mode
+            if stat.S_ISDIR(mode):
+                paths += path.iterdir()
+            elif not stat.S_ISREG(mode):
+                raise ValueError(f"{path} should be an ordinary file, but it is a link, a pipe or a device")
+
+
 def _connect(place: str) -> Any:
     try:
         import lancedb
@@ -346,7 +370,7 @@ def _as_array(column: Any) -> npt.NDArray[Any]:
 
 
 def _among(ids: Sequence[str]) -> str:
-    """Ids are safe file names, so there is nothing in them to escape."""
+    """A filter for these ids. Ids are safe file names, so they contain nothing to escape."""
     return f"trajectory_id IN ({', '.join(repr(one) for one in ids)})"
 
 

@@ -1,9 +1,9 @@
-"""An instruction with its particulars replaced by slots, so that two requests of the same kind become equal.
+"""Replaces the particulars of an instruction by slots, so that two requests of the same kind become equal.
 
 Capital letters mark names: a capitalised word within a sentence is a name; at the start of a sentence it is one unless
-the word is known to begin sentences. This works best on ordinarily written English. Where it is not enough, a catalogue
-of names helps, which is matched in upper and lower case. When in doubt, a word becomes a slot: merging two kinds of
-tasks only loses a trajectory, but splitting one kind into two would let an answer through.
+the word is known to begin sentences. This works best on ordinarily written English. Where this is not enough, a
+catalogue of names helps. Its names are found in upper and lower case. When in doubt, a word becomes a slot: merging two
+kinds of tasks only loses a trajectory, but splitting one kind into two would let an answer through.
 """
 
 import re
@@ -15,7 +15,7 @@ from focusmem.files import sha256_hex
 
 SLOT = "<slot>"
 RULES_VERSION = 3
-"""Increased when the same instruction would give another template."""
+"""Increased when a change of the rules gives another template for the same instruction."""
 
 _MARK = "\ue000"  # a slot while the text is processed; private-use, so that no other text contains it
 _MAX_LENGTH = 4_000  # characters that are read; longer instructions are compared by their beginning
@@ -139,7 +139,7 @@ _OPENING_WORDS = frozenset(
     write year years yes yesterday yet yield you youd youll youngest your youre yours yourself youve zoom
     """.split()
 )
-# Those of these words that also begin names: New York, Under Armour, Will Smith, Mark Twain.
+# The words among these that also begin names: New York, Under Armour, Will Smith, Mark Twain.
 _NAME_BEGINNINGS = frozenset("best grant mark may new top under will".split())
 # Words that always have a capital letter without being names.
 _SPEAKER = frozenset("i id ill im ive".split())
@@ -160,8 +160,8 @@ class Catalogue:
         return sha256_hex(repr(sorted(name for names in self._by_first.values() for name in names)).encode())
 
     def places(self, words: list[str]) -> set[int]:
-        """The indices of the folded words that belong to a name. Of two names that begin at the same word, the longer
-        one counts.
+        """The indices of the folded words that belong to a name. If two names begin at the same word, the longer name
+        counts.
         """
         found: set[int] = set()
         place = 0
@@ -194,7 +194,7 @@ def plain_template(template: str) -> str:
 
 
 def fold(text: str) -> str:
-    """Only the folded words of a text: case, accents, punctuation and spaces do not count."""
+    """The words of a text in folded form, without case, accents, punctuation and spaces."""
     text = _normalised(text)
     return " ".join(_folded(word) for word in _TOKEN.findall(text)) or _bare(text)
 
@@ -222,7 +222,7 @@ def _names(text: str, folded: list[str]) -> set[int]:
 
 
 def _singular(word: str) -> str:
-    """A rough singular. It only has to be the same for the singular and the plural of a word."""
+    """An approximate singular. It only has to be the same for the singular and the plural of a word."""
     if len(word) < 4 or word.endswith(("ss", "us", "is")):
         return word
     if word.endswith(("sses", "xes", "ches", "shes")):

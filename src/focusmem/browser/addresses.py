@@ -1,4 +1,5 @@
-"""Which addresses may be opened: http and https, on the sites of an allow-list, written plainly.
+"""Decides which addresses may be opened: http and https addresses on the sites of an allow-list, in unambiguous
+spelling.
 
 Browsers accept malformed addresses (backslashes, line breaks, full-width letters, numbers as hosts) and read some of
 them differently from Python. An address that two parsers could read differently is refused, so that the browser opens
@@ -13,6 +14,14 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 from focusmem.errors import ConfigError
 
 MAX_LENGTH: Final = 20_000
+ANY_PUBLIC: Final = "*"
+"""An entry of an allow-list that allows every host with a public name, on the default ports. Names without a dot, names
+of local networks and IP addresses are not public. A public name may still resolve to a private address; this is not
+checked here.
+"""
+
+LOCAL_ENDINGS: Final = ("localhost", "local", "internal", "lan", "home", "corp", "intranet", "home.arpa", "test")
+"""Top-level names that are used inside local networks, or are reserved for tests."""
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _LABEL: Final = r"[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?"
@@ -22,12 +31,14 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?![0-9])")
 
 
 def check_allowed(allowed: Sequence[str]) -> tuple[str, ...]:
-    """Returns the entries of an allow-list after checking that each is a host, or a host and a port."""
+    """Returns the entries of an allow-list after checking that each is a host, a host and a port, or `*`."""
     for entry in allowed:
+        if entry == ANY_PUBLIC:
+            continue
         if not isinstance(entry, str) or _ALLOWED.fullmatch(entry) is None:
             raise ConfigError(
                 f"The allow-list contains {entry!r}; an entry is a host in small letters, such as shop.example, "
-                "or a host and its port, such as 127.0.0.1:8000."
+                "a host and its port, such as 127.0.0.1:8000, or '*' for every public site."
             )
     return tuple(dict.fromkeys(allowed))
 
@@ -41,7 +52,7 @@ def full_address(text: str, current: str) -> str:
 
 
 def check_address(url: str, allowed: Sequence[str]) -> str | None:
-    """Why an address may not be opened, as a sentence for the policy; None when it may.
+    """Says why an address may not be opened, as a sentence for the policy. Returns None if it may be opened.
 
     An entry of the allow-list allows its host and, unless the host is an IP address, all its subdomains: on the port
     that the entry names, or on the default ports.
@@ -65,7 +76,7 @@ def is_numeric(host: str) -> bool:
 
 
 def _trick(url: str) -> str | None:
-    """What makes the address ambiguous, as the end of a sentence; None if nothing does."""
+    """The reason why an address is ambiguous, as the end of a sentence; None if it is not ambiguous."""
     if len(url) > MAX_LENGTH:
         return f"has {len(url)} characters, more than the {MAX_LENGTH} allowed"
     if not url.isprintable() or " " in url:
@@ -90,10 +101,19 @@ def _check_site(split: SplitResult, allowed: Sequence[str]) -> str | None:
     if any(_matches(host, port, split.scheme, entry) for entry in allowed):
         return None
     where = host if port == _DEFAULT_PORTS[split.scheme] else f"{host}:{port}"
-    return f"The site {where} does not belong to this task; stay on {', '.join(allowed) or 'the page'}."
+    places = ["public sites" if entry == ANY_PUBLIC else entry for entry in allowed]
+    return f"The site {where} does not belong to this task; stay on {', '.join(places) or 'the page'}."
+
+
+def is_public(host: str) -> bool:
+    """Whether a host has a name that belongs to the public web, as far as a name can tell."""
+    is_local = any(host == ending or host.endswith(f".{ending}") for ending in LOCAL_ENDINGS)
+    return "." in host and not is_numeric(host) and not is_local
 
 
 def _matches(host: str, port: int, scheme: str, entry: str) -> bool:
+    if entry == ANY_PUBLIC:
+        return is_public(host) and port == _DEFAULT_PORTS[scheme]
     found = _ALLOWED.fullmatch(entry)
     if found is None:
         return False

@@ -1,9 +1,9 @@
 """The seam: what an agent needs from a browser, independent of how pages are drawn."""
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Annotated, Final, Protocol
 
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from focusmem.errors import ConfigError
 from focusmem.schemas.action import AnyAction
@@ -37,8 +37,10 @@ class Browser(Protocol):
     async def observe(self) -> Observation:
         """Return the screenshot, the address and the controls in view."""
 
-    async def perform(self, action: AnyAction) -> Performed:
-        """Perform an action, and wait until the page has reacted."""
+    async def perform(self, action: AnyAction, point: tuple[int, int] | None = None) -> Performed:
+        """Perform an action, and wait until the page has reacted. With a point, a pixel of the view, the action takes
+        place there, and its description is not looked up.
+        """
 
     async def close(self) -> None:
         """Release all resources. Allowed at any time and more than once."""
@@ -52,12 +54,17 @@ class BrowserLimits:
     """The size of the view, and time limits."""
 
     width: PositiveInt = 1280
-    """Width of the view and of every screenshot, in pixels."""
+    """Width of the view, in the page's pixels."""
     height: PositiveInt = 720
+    scale: Annotated[float, Field(ge=0.5, le=4)] = 1.0
+    """Screenshot pixels for each pixel of the page, in width and in height. A larger scale shows small pages in more
+    detail.
+    """
     scroll_pixels: PositiveInt | None = None
-    """How far one scroll goes; None takes a share of the height."""
+    """Distance of one scroll, in pixels. None uses a share of the height."""
     load_s: NonNegativeFloat = 5.0
-    """How long a page may go on loading after it has arrived; then it is observed as it is."""
+    """How long a page may continue to load after its content has arrived. After that it is observed in its current
+    state."""
     settle_s: NonNegativeFloat = 0.5
     """Time for the page's scripts after each action."""
     wait_s: NonNegativeFloat = 2.0
@@ -75,6 +82,11 @@ class BrowserLimits:
             raise ConfigError(
                 f"BrowserLimits.action_s is {self.action_s}; it has to exceed load_s + settle_s + wait_s, {waits:g}."
             )
+
+    @property
+    def screenshot_size(self) -> tuple[int, int]:
+        """Width and height of every screenshot. Click points and controls are given in its pixels."""
+        return int(self.width * self.scale), int(self.height * self.scale)
 
     @property
     def scroll(self) -> int:

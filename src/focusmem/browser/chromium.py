@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 from focusmem.browser.addresses import check_address, check_allowed, full_address
 from focusmem.browser.base import BrowserLimits, Performed
@@ -32,8 +32,11 @@ class ChromiumBrowser:
         pool: ChromiumPool,
         *,
         grounder: Grounder | None = None,
+        presses_enter: bool = False,
         owns_pool: bool = False,
     ) -> None:
+        """With `presses_enter`, the action `type` presses Enter after the text, except in a list of options."""
+        self._presses_enter = presses_enter
         self._limits, self._allowed = limits, check_allowed(allowed)
         self._grounder = grounder or NameGrounder()
         self._pool, self._owns_pool = pool, owns_pool
@@ -44,7 +47,7 @@ class ChromiumBrowser:
         self._limit: asyncio.Timeout | None = None
         """The time limit of the running call."""
         self._ending: str | None = None
-        """How the page ended, if it did."""
+        """How the page ended; None while the page is open."""
 
     @classmethod
     async def launch(
@@ -54,9 +57,17 @@ class ChromiumBrowser:
         *,
         pool: ChromiumPool | None = None,
         grounder: Grounder | None = None,
+        presses_enter: bool = False,
     ) -> Self:
         """A browser that may visit these sites. Without a pool it starts its own process at once."""
-        browser = cls(limits, allowed, pool or ChromiumPool(), grounder=grounder, owns_pool=pool is None)
+        browser = cls(
+            limits,
+            allowed,
+            pool or ChromiumPool(),
+            grounder=grounder,
+            presses_enter=presses_enter,
+            owns_pool=pool is None,
+        )
         try:
             await browser._pool.process(browser._allowed)
         except BaseException:
@@ -74,11 +85,12 @@ class ChromiumBrowser:
         self._clock.begin_episode()
         self._ending = None
         async with self._limited("Opening the start page"):
-            self._context = await self._process.new_context(self._limits.width, self._limits.height)
+            limits = self._limits
+            self._context = await self._process.new_context(limits.width, limits.height, limits.scale)
             on_end = partial(self._on_end, self._context)
-            tab = await Tab.open(self._context, self._allowed, self._limits.load_s, on_end)
+            tab = await Tab.open(self._context, self._allowed, limits, on_end)
             await tab.goto(url)
-            await tab.settle(self._limits.settle_s)
+            await tab.settle(limits.settle_s)
         if tab.refusal is not None:
             await self._leave()
             raise BlockedError(f"The start page {url[:200]} was refused: {tab.refusal}.")
@@ -96,17 +108,23 @@ class ChromiumBrowser:
             screenshot = await tab.screenshot()
         return Observation(screenshot, tab.url, look.title, look.controls)
 
-    async def perform(self, action: AnyAction) -> Performed:
+    async def perform(self, action: AnyAction, point: tuple[int, int] | None = None) -> Performed:
         tab = self._open_tab()
         async with self._limited(f"The action {action.name}"):
             tab.begin()
-            performed = await self._do(tab, action)
+            performed = await self._do(tab, action, point)
             if performed.error is None and not isinstance(action, Stop):
                 await tab.settle(self._limits.settle_s)
         if tab.is_shut_out and not isinstance(action, Stop):  # an answer counts even if the page fails meanwhile
             await self._leave()
             raise BlockedError(f"The site refused the agent after {action.name}: {tab.refusal}.")
         return Performed(performed.click_point, performed.error or tab.problem)
+
+    async def evaluate(self, function: str) -> Any:
+        """The value of a JavaScript function over the page's elements, hidden from the page's scripts."""
+        tab = self._open_tab()
+        async with self._limited("Reading the page"):
+            return await tab.evaluate(function)
 
     async def close(self) -> None:
         await self._leave()
@@ -119,14 +137,17 @@ class ChromiumBrowser:
 
     # Actions.
 
-    async def _do(self, tab: Tab, action: AnyAction) -> Performed:
+    async def _do(self, tab: Tab, action: AnyAction, point: tuple[int, int] | None) -> Performed:
+        if point is not None and not self._is_in_view(point):
+            return Performed(error=f"The point {point} is outside of the view.")
         match action:
             case Click():
-                return await self._click(tab, action.arguments.description)
+                return await self._click(tab, action.arguments.description, point)
             case Type():
-                return await self._type(tab, action.arguments.text, action.arguments.description)
+                return await self._type(tab, action.arguments.text, action.arguments.description, point)
             case Scroll():
-                await tab.scroll(self._limits.scroll if action.arguments.direction == "down" else -self._limits.scroll)
+                down = action.arguments.direction == "down"
+                await tab.scroll(self._limits.scroll if down else -self._limits.scroll, point)
             case PressKey():
                 return await self._press(tab, action.arguments.key)
             case Goto():
@@ -137,20 +158,23 @@ class ChromiumBrowser:
                 pass
         return Performed()
 
-    async def _click(self, tab: Tab, description: str) -> Performed:
-        place = await self._ground(tab, description)
+    async def _click(self, tab: Tab, description: str, point: tuple[int, int] | None) -> Performed:
+        place = await self._ground(tab, description) if point is None else point
         if isinstance(place, str):
             return Performed(error=place)
         await tab.click(*place)
         return Performed(place)
 
-    async def _type(self, tab: Tab, text: str, description: str | None) -> Performed:
-        place = await self._field(tab, description)
+    async def _type(self, tab: Tab, text: str, description: str | None, point: tuple[int, int] | None) -> Performed:
+        place = await self._field(tab, description) if point is None else point
         if isinstance(place, str):
             return Performed(error=place)
         if place is not None:
             await tab.click(*place)
-        return Performed(place, await tab.fill_focused(text))
+        problem = await tab.fill_focused(text)
+        if problem is None and self._presses_enter and not await tab.has_list_focused():
+            await tab.press("Enter")
+        return Performed(place, problem)
 
     async def _field(self, tab: Tab, description: str | None) -> tuple[int, int] | str | None:
         """The point to click before typing, or why there is no field; None if a field already has the focus."""
@@ -162,7 +186,11 @@ class ChromiumBrowser:
 
     async def _ground(self, tab: Tab, description: str, *, is_field: bool = False) -> tuple[int, int] | str:
         found = await self._grounder.find(description, tab, is_field=is_field)
-        return found if isinstance(found, str) else found.pixel(self._limits.width, self._limits.height)
+        return found if isinstance(found, str) else found.pixel(*self._limits.screenshot_size)
+
+    def _is_in_view(self, point: tuple[int, int]) -> bool:
+        width, height = self._limits.screenshot_size
+        return 0 <= point[0] < width and 0 <= point[1] < height
 
     async def _press(self, tab: Tab, text: str) -> Performed:
         key = read_key(text)
@@ -209,8 +237,8 @@ class ChromiumBrowser:
             raise
 
     def _on_end(self, context: BrowserContext, ending: str) -> None:
-        """Ends the running call at once. A page that is gone does not answer, so waiting for the limit would be
-        useless.
+        """Ends the running call at once. A closed or crashed page does not answer, so waiting for the time limit would
+        be useless.
         """
         if context is not self._context:
             return  # this browser has closed that context already

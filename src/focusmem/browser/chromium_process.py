@@ -17,7 +17,7 @@ from importlib.resources import as_file, files
 from types import TracebackType
 from typing import Final, Self
 
-from focusmem.browser.addresses import is_numeric
+from focusmem.browser.addresses import ANY_PUBLIC, LOCAL_ENDINGS, is_numeric
 from focusmem.browser.browser_folder import BrowserFolder, remove_leftovers
 from focusmem.browser.executable import find_browser
 from focusmem.browser.playwright_api import Browser, BrowserContext, Playwright, PlaywrightError, async_playwright
@@ -35,6 +35,15 @@ _REASON: Final = re.compile("error|fatal|sandbox", re.IGNORECASE)
 _NUM_REASONS: Final = 2
 _REASON_LENGTH: Final = 300
 
+# Chromium writes every IPv4 address as four decimal numbers before the rules see it. Names without a dot cannot be
+# described by a pattern; only the handler of requests refuses them.
+_NOT_PUBLIC: Final = (
+    *LOCAL_ENDINGS,
+    *(f"*.{ending}" for ending in LOCAL_ENDINGS),
+    *(f"*{digit}" for digit in range(10)),
+    "[*",
+    "*:*:*",
+)
 _WEBRTC_POLICY: Final = "disable_non_proxied_udp"
 _FLAGS: Final = (
     "--disable-gpu",
@@ -87,10 +96,10 @@ class ChromiumProcess:
     def is_alive(self) -> bool:
         return self._browser.is_connected() and not self._is_killed
 
-    async def new_context(self, width: int, height: int) -> BrowserContext:
+    async def new_context(self, width: int, height: int, scale: float = 1.0) -> BrowserContext:
         context = await self._browser.new_context(
             viewport={"width": width, "height": height},
-            device_scale_factor=1,
+            device_scale_factor=scale,
             accept_downloads=False,
             service_workers="block",
         )
@@ -188,9 +197,14 @@ async def _start_driver() -> Playwright:
 
 
 def host_rules(allowed: tuple[str, ...]) -> str:
-    """Chromium's host rules: only allowed hosts resolve. The first rule that matches a host decides."""
+    """Chromium's host rules: only allowed hosts resolve. The first rule that matches a host decides.
+
+    Where every public site is allowed, only local names and IP addresses do not resolve.
+    """
     rules = []
     for entry in allowed:
+        if entry == ANY_PUBLIC:
+            continue
         host = entry.rpartition(":")[0] if ":" in entry.rpartition("]")[2] else entry
         if is_numeric(host) or host == "localhost":
             # On this machine each port is another service, so the port is part of the rule.
@@ -198,7 +212,8 @@ def host_rules(allowed: tuple[str, ...]) -> str:
             rules += [f"MAP {place} {place}" for place in ((entry,) if host != entry else usual)]
         else:
             rules += [f"EXCLUDE {host}", f"EXCLUDE *.{host}"]
-    return ", ".join([*rules, "MAP * ~NOTFOUND"])
+    others = _NOT_PUBLIC if ANY_PUBLIC in allowed else ("*",)
+    return ", ".join([*rules, *(f"MAP {pattern} ~NOTFOUND" for pattern in others)])
 
 
 async def _launch(

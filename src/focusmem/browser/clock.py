@@ -1,4 +1,4 @@
-"""The time that is left: for a call, for its step, and for the episode."""
+"""Measures the time that is left for a call, for its step, and for the episode."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -8,8 +8,8 @@ from focusmem.browser.base import BrowserLimits
 
 
 class Clock:
-    """The episode's time always runs. A step's time runs only while the browser works, so that a slow policy uses none
-    of it.
+    """The clock of one episode. The episode's time always runs. A step's time runs only while the browser works, so a
+    slow policy does not use it up.
     """
 
     def __init__(self, limits: BrowserLimits, now: Callable[[], float] = time.monotonic) -> None:

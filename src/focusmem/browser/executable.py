@@ -1,4 +1,4 @@
-"""Which Chromium is driven: the one that FOCUSMEM_BROWSER names, otherwise the first one that is installed."""
+"""Chooses the Chromium to drive: the one that FOCUSMEM_BROWSER names, otherwise the first that is installed."""
 
 import os
 import shutil

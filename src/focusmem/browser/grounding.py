@@ -98,8 +98,8 @@ def find_control(
 
 
 def _likeness(wanted: Wording, name: Wording) -> tuple[float, ...] | None:
-    """A similarity, larger is better; None rejects the name. Compared in order: equality, number of shared words,
-    whether they are contiguous, their share of all words.
+    """The similarity of a name; larger is better, and None rejects the name. Its parts are compared in this order:
+    equality, number of shared words, whether they are contiguous, their share of all words.
     """
     if not name.words:
         return None
@@ -117,8 +117,8 @@ def _likeness(wanted: Wording, name: Wording) -> tuple[float, ...] | None:
 def find_field(
     description: str | None, controls: Sequence[ControlInfo], *, has_focus: bool
 ) -> ControlInfo | str | None:
-    """Where to type: the described field, otherwise the focused one (None), otherwise the only one; or why there is
-    none.
+    """Chooses the field to type into: the described field, otherwise the focused field (returned as None), otherwise
+    the only field. If there is none, returns the reason.
     """
     fields = [control for control in controls if control.kind == "field"]
     if description is not None:

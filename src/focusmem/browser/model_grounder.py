@@ -15,6 +15,7 @@ from focusmem.clients.base import ChatClient
 from focusmem.errors import GroundingError, WorldError
 from focusmem.schemas import Prompt, Screenshot, Turn
 from focusmem.templates import Templates
+from focusmem.thinking import set_thinking_aside
 
 _OWN_PROMPTS = Path(__file__).parent / "prompts"
 _NUMBER: Final = r"(-?[0-9]{1,6}(?:\.[0-9]{1,9})?)"
@@ -32,9 +33,10 @@ class ModelGrounder:
     async def find(self, description: str, view: View, *, is_field: bool = False) -> Point | str:
         """Always returns a point: such models never report that an element is absent. `is_field` is ignored."""
         screenshot = await view.screenshot()
-        reply = await self._ask(self._question(description, screenshot))
+        reply = set_thinking_aside(await self._ask(self._question(description, screenshot))).answer
         point = parse_point(reply, self._space)
-        if 0 < point.x < 1 and 0 < point.y < 1:  # shares of the picture; in the expected unit always the corner
+        # Such numbers are shares of the picture. In the expected unit they would always mean the corner.
+        if 0 < point.x < 1 and 0 < point.y < 1:
             raise GroundingError(
                 f"The grounding model replied {reply[:200]!r}, shares of the picture where {self._space} were expected."
             )

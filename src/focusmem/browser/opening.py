@@ -1,15 +1,19 @@
 """Opens browsers for many episodes, from one `BrowserChoice`."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from focusmem.browser.base import Browser, BrowserLimits
+from focusmem.browser.base import BrowserLimits
 from focusmem.browser.grounder import Grounder
 from focusmem.browser.model_grounder import ModelGrounder
 from focusmem.clients.openai_chat import ChatConfig, OpenAIChat
-from focusmem.errors import UserError, WorldError
+from focusmem.clients.options import EndpointOptions
+from focusmem.errors import ConfigError, UserError, WorldError
+
+if TYPE_CHECKING:
+    from focusmem.browser.chromium import ChromiumBrowser
 
 BrowserKind = Literal["chromium", "raster"]
 """`raster` draws pages without a browser; only the laboratory can do that."""
@@ -17,41 +21,52 @@ BrowserKind = Literal["chromium", "raster"]
 GROUNDER_KEY: Final = "FOCUSMEM_GROUNDER_KEY"
 """The environment variable that holds the key of a grounding model's endpoint."""
 
+GROUNDER_OPTIONS: Final = EndpointOptions(timeout_s=10.0, num_attempts=3, wait_s=0.5)
+"""Shorter than those of a policy, because an action waits for the grounder."""
+
 _GROUNDER_TOKENS: Final = 64
-_GROUNDER_TIMEOUT_S: Final = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class BrowserChoice:
     kind: BrowserKind = "chromium"
     grounder: Grounder | None = None
-    """Finds the point that a description means; None uses the names on the page."""
+    """Finds the point that a description means. None compares descriptions with the names on the page."""
 
 
-def make_grounder(address: str | None) -> Grounder | None:
-    """A grounding model behind an OpenAI-compatible endpoint, such as http://localhost:8000/v1#osunlp/UGround-V1-7B.
+class LaunchChromium(Protocol):
+    async def __call__(self, hosts: Sequence[str], presses_enter: bool = False) -> "ChromiumBrowser":
+        """A browser that may visit these hosts. With `presses_enter`, `type` presses Enter after the text."""
 
-    Without an address, elements are found by the names on the page.
+
+def make_grounder(
+    url: str | None, model: str | None = None, options: EndpointOptions = GROUNDER_OPTIONS
+) -> Grounder | None:
+    """A grounding model behind an OpenAI-compatible endpoint, such as osunlp/UGround-V1-7B at http://localhost:8000/v1.
+
+    Without a URL, elements are found by the names on the page.
     """
-    if address is None:
+    if url is None:
+        if model is not None:
+            raise ConfigError(f"The grounding model {model} has no endpoint; give its URL with --grounder.")
         return None
-    config = ChatConfig.of(
-        address, key_variable=GROUNDER_KEY, max_tokens=_GROUNDER_TOKENS, timeout_s=_GROUNDER_TIMEOUT_S
-    )
+    if model is None:
+        raise ConfigError(f"The grounding endpoint {url} needs the name of its model; give it with --grounder-model.")
+    config = ChatConfig.of(url, model, options, key_variable=GROUNDER_KEY, max_tokens=_GROUNDER_TOKENS)
     return ModelGrounder(OpenAIChat(config))
 
 
-async def open_chromium(
-    limits: BrowserLimits, choice: BrowserChoice, stack: AsyncExitStack
-) -> Callable[[Sequence[str]], Awaitable[Browser]]:
+async def open_chromium(limits: BrowserLimits, choice: BrowserChoice, stack: AsyncExitStack) -> LaunchChromium:
     """A function that launches a Chromium for a list of allowed hosts; all processes end with the stack."""
     from focusmem.browser.chromium import ChromiumBrowser  # needs Playwright, which a bare GPU host lacks
     from focusmem.browser.chromium_process import ChromiumPool
 
     pool = await stack.enter_async_context(ChromiumPool(max_users=1))
 
-    async def launch(hosts: Sequence[str]) -> Browser:
-        return await ChromiumBrowser.launch(limits, hosts, pool=pool, grounder=choice.grounder)
+    async def launch(hosts: Sequence[str], presses_enter: bool = False) -> ChromiumBrowser:
+        return await ChromiumBrowser.launch(
+            limits, hosts, pool=pool, grounder=choice.grounder, presses_enter=presses_enter
+        )
 
     return launch
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from focusmem.browser.addresses import check_address
+from focusmem.browser.base import BrowserLimits
 from focusmem.browser.playwright_api import (
     BrowserContext,
     CDPSession,
@@ -47,6 +48,11 @@ _FOCUSED: Final = """() => {
     element?.scrollIntoView({ block: "nearest", behavior: "instant" });
     return element;
 }"""
+_IS_LIST: Final = """() => {
+    let element = document.activeElement;
+    while (element?.shadowRoot?.activeElement) element = element.shadowRoot.activeElement;
+    return element?.tagName === "SELECT";
+}"""
 _SHOWS_NOTHING: Final = """() =>
     document.contentType === "text/html" && document.readyState === "complete" && document.body === null"""
 _HAS_OPTION: Final = """(element, text) => {
@@ -54,9 +60,10 @@ _HAS_OPTION: Final = """(element, text) => {
     return [...element.options].some((option) => plain(option.label) === plain(text));
 }"""
 _WORLD: Final = "focusmem"
-# Scrolls the scrollable element in the middle of the view, such as a long list, or otherwise the page.
-_SCROLL: Final = """(pixels) => {
-    let element = document.elementFromPoint(innerWidth / 2, innerHeight / 2);
+# Scrolls the scrollable element at a point, such as a long list, or otherwise the page. Without a point, it uses the
+# element in # the middle of the view.
+_SCROLL: Final = """(pixels, point) => {
+    let element = document.elementFromPoint(...(point || [innerWidth / 2, innerHeight / 2]));
     for (; element && element !== document.documentElement; element = element.parentElement) {
         const before = element.scrollTop;
         if (/auto|scroll/.test(getComputedStyle(element).overflowY) && element !== document.body) {
@@ -80,10 +87,15 @@ class Tab:
     """Call `begin` before and `settle` after each action; then `problem` says what went wrong with the page."""
 
     def __init__(
-        self, page: Page, session: CDPSession, allowed: Sequence[str], load_s: float, on_end: Callable[[str], None]
+        self,
+        page: Page,
+        session: CDPSession,
+        allowed: Sequence[str],
+        limits: BrowserLimits,
+        on_end: Callable[[str], None],
     ) -> None:
-        self._page, self._session, self._allowed, self._load_s = page, session, allowed, load_s
-        self._on_end = on_end
+        self._page, self._session, self._allowed, self._load_s = page, session, allowed, limits.load_s
+        self._on_end, self._scale = on_end, limits.scale
         self.problem: str | None = None
         """A sentence for the policy."""
         self.refusal: str | None = None
@@ -102,7 +114,11 @@ class Tab:
 
     @classmethod
     async def open(
-        cls, context: BrowserContext, allowed: Sequence[str], load_s: float, on_end: Callable[[str], None]
+        cls,
+        context: BrowserContext,
+        allowed: Sequence[str],
+        limits: BrowserLimits,
+        on_end: Callable[[str], None],
     ) -> "Tab":
         """Opens the context's only page. Playwright dismisses its dialogs, and confirms leaving a page.
 
@@ -110,7 +126,12 @@ class Tab:
         """
         page = await context.new_page()
         session = await context.new_cdp_session(page)
-        tab = cls(page, session, allowed, load_s, on_end)
+        tab = cls(page, session, allowed, limits, on_end)
+        if limits.scale != 1:  # screenshots have the scale that their own session knows
+            size = {"width": limits.width, "height": limits.height}
+            await session.send(
+                "Emulation.setDeviceMetricsOverride", {**size, "deviceScaleFactor": limits.scale, "mobile": False}
+            )
         await tab._watch(context)
         return tab
 
@@ -146,7 +167,8 @@ class Tab:
             self._failure = self._failure or reason[1] or _DOWNLOAD
 
     async def click(self, x: int, y: int) -> None:
-        await self._page.mouse.click(x, y)
+        """Clicks a pixel of the screenshot."""
+        await self._page.mouse.click(x / self._scale, y / self._scale)
 
     async def fill_focused(self, text: str) -> str | None:
         """Replace the text of the focused field; returns the reason if that was not possible."""
@@ -160,8 +182,16 @@ class Tab:
                 raise
             return f"The field does not take this text ({_first_line(error)})."
 
-    async def scroll(self, pixels: int) -> None:
-        await self._evaluate(_SCROLL, pixels)
+    async def has_list_focused(self) -> bool:
+        """Whether the focus is on a list of options, or the page that had the field is gone."""
+        with suppress(PlaywrightError):
+            return bool(await self._evaluate(_IS_LIST))
+        return True
+
+    async def scroll(self, pixels: int, point: tuple[int, int] | None = None) -> None:
+        """Scrolls the element at a pixel of the screenshot, by this number of the page's pixels."""
+        place = None if point is None else [number / self._scale for number in point]
+        await self._evaluate(_SCROLL, pixels, place)
 
     async def press(self, key: str) -> None:
         await self._page.keyboard.press(key)
@@ -177,9 +207,13 @@ class Tab:
                 if not _is_about_navigation(error):
                     raise
                 await self._wait_until_loaded()  # the page was left while we looked; look at the next one
-        controls = [control for control in map(_read_control, found["controls"]) if control is not None]
+        controls = [_scaled(one, self._scale) for one in map(_read_control, found["controls"]) if one is not None]
         controls.sort(key=lambda control: (control.top, control.left))
         return Look(str(found["title"]), bool(found["hasFocus"]), tuple(controls))
+
+    async def evaluate(self, function: str) -> Any:
+        """Runs a function of ours over the page's elements; the page's scripts can neither see nor influence it."""
+        return await self._evaluate(function)
 
     async def controls(self) -> tuple[ControlInfo, ...]:
         return (await self.look()).controls
@@ -281,6 +315,10 @@ class Tab:
             self._arrived.set()
             self._loaded.set()
 
+    # A page for a new window opens in this tab. The window itself is made harmless in two steps, because Playwright
+    # reports a window only after its first response: until then, its requests get an empty page, so nothing is fetched
+    # twice and no server can delay the report; then it is closed.
+
     def _on_window(self, event: dict[str, Any]) -> None:
         if str(event["url"]).startswith("http"):
             self._popup = str(event["url"])
@@ -295,7 +333,6 @@ class Tab:
         refusal = check_address(request.url, self._allowed)
         with suppress(PlaywrightError):  # the page may be gone before its request is answered
             if _is_of_other_page(request, self._page):
-                # A new window gets an empty page, and is closed as soon as Playwright knows it.
                 await route.fulfill(status=200, content_type="text/html", body="")
             elif refusal is None:
                 await route.continue_()
@@ -359,6 +396,16 @@ def _read_control(found: object) -> ControlInfo | None:
         return ControlInfo.model_validate(found)
     except ValidationError:
         return None
+
+
+def _scaled(control: ControlInfo, scale: float) -> ControlInfo:
+    """Converts a control from the page's pixels to the screenshot's pixels."""
+    if scale == 1.0:
+        return control
+    place = {name: int(getattr(control, name) * scale) for name in ("left", "top")}
+    return control.model_copy(
+        update=place | {name: max(1, int(getattr(control, name) * scale)) for name in ("width", "height")}
+    )
 
 
 def _is_of_other_page(request: Request, page: Page) -> bool:

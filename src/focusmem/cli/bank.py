@@ -27,7 +27,7 @@ BankPath = Annotated[Path, typer.Argument(metavar="BANK", help="The bank's folde
 AnyBank = Annotated[
     Path, typer.Argument(metavar="BANK", help="The folder of a bank or of an export, or lab for the one that ships.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 EmbedderName = Annotated[
     str,
     typer.Option(
@@ -42,6 +42,9 @@ Settings = Annotated[
 NewSource = Annotated[
     str | None, typer.Option(help="Record this source instead of the source that each trajectory names.")
 ]
+KeepSources = Annotated[
+    bool, typer.Option("--keep-sources", help="Also take trajectories that name a source which the bank trusts.")
+]
 
 
 @app.callback()
@@ -53,7 +56,8 @@ def _group() -> None:
 def add(
     bank: BankPath,
     paths: Annotated[
-        list[Path], typer.Argument(metavar="PATH...", help="Runs, trajectory folders, or folders of many.")
+        list[Path],
+        typer.Argument(metavar="PATH...", help="Runs, trajectory folders, or folders that hold many of them."),
     ],
     embedder: EmbedderName,
     any_outcome: Annotated[
@@ -63,35 +67,39 @@ def add(
     settings: Settings = None,
     catalogue: Annotated[
         Path | None,
-        typer.Option(help="A file of names, one per line, that the leakage guard treats as slots. The bank keeps it."),
+        typer.Option(help="A file of names, one per line. The bank stores them, and its leakage guard ignores them."),
     ] = None,
     source: NewSource = None,
+    keep_sources: KeepSources = False,
     vectors: Annotated[
         str | None,
-        typer.Option(help="For a new bank: another place for its vectors (a folder, or s3://...)."),
+        typer.Option(help="For a new bank: where to keep its vectors (a folder, or s3://...)."),
     ] = None,
     json: AsJson = False,
 ) -> None:
     """focusmem bank add my-bank runs/my-run my-trajectories/ --embedder toy
 
-    Add the successful trajectories of runs and folders to a bank, which is made if there is none. From a run, its
-    episodes are added, but not the trajectories that memory offered. Adding a trajectory again changes nothing.
+    Add the successful trajectories of runs and folders to a bank. A new bank is made if there is none. From a run, its
+    episodes are added, but not the trajectories that memory offered in it. Adding a trajectory again changes nothing.
 
-    A trajectory that cannot be read is left out and named; the exit code is then 1.
+    A trajectory that cannot be read is left out and named; the exit code is then 1. A new trajectory that names a
+    source which the bank trusts is also left out, unless you give --source or --keep-sources.
     """
     from focusmem.bank import Bank
     from focusmem.bank.exchange import add_folders
     from focusmem.bank.sources import find_sources
     from focusmem.progress import Progress
 
-    _check_source(source)
+    _check_source(source, keeps_sources=keep_sources)
     folders = [folder for path in paths for folder in find_sources(path)]
     names = None if catalogue is None else _lines(catalogue)
     model = load_embedder(embedder, settings, device)
     store = Bank.create(bank, model, vectors=vectors, catalogue=names)
     with Progress("add", total=len(folders)) as line:
         outcomes = None if any_outcome else ["success"]
-        report = add_folders(store, folders, model, outcomes=outcomes, source=source, line=line)
+        report = add_folders(
+            store, folders, model, outcomes=outcomes, source=source, keeps_sources=keep_sources, line=line
+        )
     tell_added(report, bank, json=json)
 
 
@@ -124,8 +132,8 @@ def show(
 ) -> None:
     """focusmem bank show lab e-0.yesno.bank.2
 
-    Show what a bank knows of trajectories: task, outcome, source, whether the source is trusted, and how much the
-    embedder left out.
+    Show what a bank records about trajectories: task, outcome, source, whether the source is trusted, and how much of
+    each the embedder did not read.
     """
     store = _open(bank)
     entries = {entry.trajectory_id: entry for entry in store.entries()}
@@ -157,13 +165,14 @@ def trust(
     --trusted-sources, `focusmem run`, `focusmem train` and `focusmem bank search` search only trajectories from these
     sources.
 
-    A trajectory cannot prove its source, because its author also wrote the source. `--source NAME` of `focusmem bank
-    add` and of `focusmem bank import` records a source that you vouch for.
+    A trajectory cannot prove its source, because its author also wrote the source. `focusmem bank add` and `focusmem
+    bank import` therefore refuse new trajectories that name a trusted source. `--source NAME` records another source;
+    `--keep-sources` says that you vouch for the sources that they name.
     """
     from focusmem.bank import Bank
 
     if sources and none:
-        raise UserError("Name the sources to trust, or give --none to trust no source; not both.")
+        raise UserError("Name the sources to trust, or give --none to trust no source, but not both.")
     if sources or none:
         store = Bank.open(bank)
         store.trust(sources or ())
@@ -190,8 +199,13 @@ def search(
         bool, typer.Option("--trusted-sources", help="Only trajectories from sources that the bank trusts.")
     ] = False,
     task_id: Annotated[str | None, typer.Option(help="The task's id.", rich_help_panel=_GUARD)] = None,
-    instance: Annotated[str | None, typer.Option(help="The object of the task.", rich_help_panel=_GUARD)] = None,
-    template: Annotated[str | None, typer.Option(help="The task's template.", rich_help_panel=_GUARD)] = None,
+    instance: Annotated[
+        str | None, typer.Option(help="The concrete object that the task is about.", rich_help_panel=_GUARD)
+    ] = None,
+    template: Annotated[
+        str | None,
+        typer.Option(help="The wording of the task with its particulars replaced by slots.", rich_help_panel=_GUARD),
+    ] = None,
     guard: Annotated[
         bool, typer.Option(help="Leave out trajectories that could give the task away.", rich_help_panel=_GUARD)
     ] = True,
@@ -201,8 +215,8 @@ def search(
 ) -> None:
     """focusmem bank search lab "How much is the blue mug?" --embedder lab
 
-    Find the most similar trajectories, as an agent with this task would. Trajectories of the same task, instance or
-    template are left out unless --no-guard is given.
+    Find the most similar trajectories, as an agent with this task would find them. Trajectories of the same task,
+    instance or template are left out unless --no-guard is given.
     """
     from focusmem.bank import Query
     from focusmem.bank.forms import Moment
@@ -228,7 +242,9 @@ def delete(
     ] = None,
     prompts: Annotated[
         Path | None,
-        typer.Option(help="A folder with the wording they were encoded in, unless it is ours or the laboratory's."),
+        typer.Option(
+            help="A folder with the prompt wording that was used to encode them, if it is not a built-in wording."
+        ),
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -322,15 +338,12 @@ def import_(
     device: Device = "cpu",
     settings: Settings = None,
     source: NewSource = None,
-    keep_sources: Annotated[
-        bool,
-        typer.Option("--keep-sources", help="Also import trajectories that name a source which the bank trusts."),
-    ] = False,
+    keep_sources: KeepSources = False,
     json: AsJson = False,
 ) -> None:
     """focusmem bank import my-bank my-export/
 
-    Add an export with its vectors to a bank, which is made if there is none. No model is needed.
+    Add an export with its vectors to a bank. A new bank is made if there is none. No model is needed.
 
     If a trajectory names a source that the bank trusts, nothing is imported unless you give --source or --keep-sources.
 
@@ -339,9 +352,7 @@ def import_(
     from focusmem.bank.exchange import import_bank
     from focusmem.progress import Progress
 
-    _check_source(source)
-    if source is not None and keep_sources:
-        raise UserError("--source replaces the sources and --keep-sources keeps them; give one of the two.")
+    _check_source(source, keeps_sources=keep_sources)
     model = None if embedder is None else load_embedder(embedder, settings, device)
     with Progress("import", total=0) as line:
         report = import_bank(bank, origin, model, source=source, keeps_sources=keep_sources, line=line)
@@ -359,8 +370,8 @@ def reembed(
 ) -> None:
     """focusmem bank reembed my-bank --embedder toy
 
-    Make the vectors of a bank again, with another embedder or because they are damaged. The same command resumes after
-    a stop. Until all are made, the bank works with its old vectors.
+    Make all vectors of a bank again, with another embedder or because they are damaged. The same command resumes after
+    a stop. The bank uses its old vectors until all new ones are made.
     """
     from focusmem.bank.reembedding import reembed as reembed_bank
     from focusmem.progress import Progress
@@ -411,11 +422,14 @@ def load_embedder(source: str, settings: list[str] | None, device: str) -> "Qwen
     return QwenEmbedder.load(source, resolved(EmbedderConfig(), assignments=settings or []), device=device)
 
 
-def _check_source(source: str | None) -> None:
-    if source is not None:
-        _check_text(source)
-        if not source.strip():
-            raise UserError("--source is empty; give a name, or leave the option out.")
+def _check_source(source: str | None, *, keeps_sources: bool) -> None:
+    if source is None:
+        return
+    _check_text(source)
+    if not source.strip():
+        raise UserError("--source is empty; give a name, or leave the option out.")
+    if keeps_sources:
+        raise UserError("--source replaces the sources and --keep-sources keeps them; give one of the two.")
 
 
 def _check_text(text: str) -> None:
@@ -426,17 +440,18 @@ def _check_text(text: str) -> None:
 
 
 def _forgetter(cache: Path, prompts: Path | None) -> "Callable[[StoredTrajectory], None]":
-    """Removes a trajectory's entries from a cache, for every checkpoint, in our wording, the laboratory's and that of a
-    folder.
+    """Returns a function that removes a trajectory's entries from a cache, for every checkpoint. It looks for entries
+    in our wording, in the laboratory's wording, and in the wording of a given folder.
 
-    An entry is named by everything that the encoder reads, so it can be found only if the wording is known.
+    An entry's name depends on everything that the encoder reads, so the entry can be found only if the wording is
+    known.
     """
     from focusmem.evidence import Serialiser, episodic_items
     from focusmem.lab.policy.texts import Texts
     from focusmem.model.evidence_cache import forget_on_disk
 
     if not cache.is_dir():
-        raise UserError(f"{cache} is not a folder, so there is no cached evidence to remove from.")
+        raise UserError(f"{cache} is not a folder, so it holds no cached evidence. Give a cache folder with --cache.")
     wordings = []
     for shows_errors in (True, False):
         wordings += [Serialiser(shows_errors=shows_errors), Texts.load(shows_errors=shows_errors).serialise]

@@ -12,15 +12,15 @@ def encode(
     bank: Annotated[
         str, typer.Argument(metavar="BANK", help="The folder of a bank or of an export, or lab for the one that ships.")
     ],
-    cache: Annotated[Path, typer.Option(help="The folder of encoded evidence; it is made if there is none.")],
+    cache: Annotated[Path, typer.Option(help="The folder for encoded items; it is made if there is none.")],
     memory: Annotated[
-        str | None, typer.Option(help="The memory's variant; default: full, or latent with --checkpoint.")
+        str | None, typer.Option(help="The memory's variant; default: full. With --checkpoint, the default is latent.")
     ] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="The folder of a trained memory; default: the one that ships.")
     ] = None,
     policy: Annotated[str, typer.Option(help="lab (ships), a folder, or a hub id.")] = "lab",
-    precision: Annotated[str, typer.Option(help="How numbers are kept: exact, bfloat16, or int8.")] = "exact",
+    precision: Annotated[str, typer.Option(help="How numbers are stored: exact, bfloat16, or int8.")] = "exact",
     processes: Annotated[
         int, typer.Option(min=1, help="Processes that share the work, each with its own encoder.")
     ] = 1,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def tell(figures: dict[str, Any], failures: "Sequence[Failure]", *, json: bool, verb: str = "left out") -> None:
-    """Print figures, then every failure by name. The command ends with exit code 1 if there are any."""
+    """Prints figures, then every failure by name. If there are failures, the command ends with exit code 1."""
     if json:
         print_json({**figures, "num_failed": len(failures), "failures": [asdict(failure) for failure in failures]})
     else:

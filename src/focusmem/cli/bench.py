@@ -27,7 +27,9 @@ def readout(
     dtype: Annotated[
         str | None, typer.Option(help="float32 or bfloat16; default: bfloat16 on a GPU, float32 elsewhere.")
     ] = None,
-    repeats: Annotated[int | None, typer.Option(help="Timed calls of each kind; the median counts.")] = None,
+    repeats: Annotated[
+        int | None, typer.Option(help="Number of timed calls of each kind; the median is reported.")
+    ] = None,
     episodic_tokens: Annotated[int | None, typer.Option(help="Tokens of each episodic item.")] = None,
     working_tokens: Annotated[int | None, typer.Option(help="Tokens of each working item.")] = None,
     out: OutOption = Path("runs/bench/readout.json"),
@@ -38,7 +40,8 @@ def readout(
 ) -> None:
     """focusmem bench readout --device cpu --width 384
 
-    Time the readout of six items: re-projected at each step (naive), projected once per call, cached, absorbed.
+    Time the readout of six items in four ways: with projections at each refinement (naive), with projections once per
+    call (once), with cached projections (cached), and with projections folded into the queries (absorbed).
     """
     from focusmem.diagnostics.readout_cost import ReadoutCostConfig, measure_readout
 
@@ -56,14 +59,15 @@ def readout(
 
 @app.command()
 def bank(
-    vectors: Annotated[int | None, typer.Option(help="How many trajectories the bank holds.")] = None,
+    vectors: Annotated[int | None, typer.Option(help="Number of trajectories in the bank.")] = None,
     width: Annotated[int | None, typer.Option(help="Numbers per vector; 2048 is Qwen3-VL-Embedding-2B's.")] = None,
     kind: Annotated[str | None, typer.Option(help="clusters, or smooth (vectors without clear neighbours).")] = None,
-    queries: Annotated[int | None, typer.Option(help="How many searches are timed; the median counts.")] = None,
+    queries: Annotated[int | None, typer.Option(help="Number of timed searches; the median is reported.")] = None,
     top: Annotated[int | None, typer.Option(help="Hits per search.")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of the vectors.")] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="Where the bank is made and removed again; a million vectors need 9 GB.")
+        Path | None,
+        typer.Option(help="The folder for the bank, which is removed afterwards; a million vectors need 9 GB."),
     ] = None,
     out: OutOption = Path("runs/bench/bank.json"),
     json: AsJson = False,
@@ -73,7 +77,8 @@ def bank(
 ) -> None:
     """focusmem bench bank --vectors 25737 --width 2048
 
-    Make a bank of made-up vectors, search it with the leakage guard on, and compare the hits with an exact search.
+    Make a bank of random vectors, search it with the leakage guard on, and compare the hits with those of an exact
+    search.
     """
     from focusmem.diagnostics.bank_cost import BankCostConfig, measure_bank
 
@@ -92,7 +97,7 @@ def bank(
 
 @app.command()
 def step(
-    tasks: Annotated[int | None, typer.Option(help="Episodes of the laboratory whose decisions are answered.")] = None,
+    tasks: Annotated[int | None, typer.Option(help="Number of laboratory episodes whose decisions are timed.")] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads of torch.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Repetitions of all episodes.")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed that draws the tasks.")] = None,
@@ -104,8 +109,8 @@ def step(
 ) -> None:
     """focusmem bench step --tasks 4
 
-    Time a step of the laboratory's agent, part by part. The same decisions are answered without and with memory, in
-    turns.
+    Time the parts of a step of the laboratory's agent. The same decisions are answered alternately without and with
+    memory.
     """
     from focusmem.recipes.step_cost import StepCostConfig, measure_step
 
@@ -116,8 +121,8 @@ def step(
 
 @app.command()
 def select(
-    entries: Annotated[int | None, typer.Option(help="Entries that an item lists.")] = None,
-    words: Annotated[int | None, typer.Option(help="Random words behind the instruction.")] = None,
+    entries: Annotated[int | None, typer.Option(help="Number of entries in an item's list.")] = None,
+    words: Annotated[int | None, typer.Option(help="Number of random words after the instruction.")] = None,
     tokens: Annotated[int | None, typer.Option(help="Memory tokens per item: 1, 2, 4, 8 or 16.")] = None,
     state: Annotated[
         str | None, typer.Option(help="The state to measure: joined, summed or embeddings (the paper's).")
@@ -128,7 +133,7 @@ def select(
     ] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads of torch.")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of weights, names and codes.")] = None,
-    folder: Annotated[Path, typer.Option(help="Where both memories are trained.")] = Path("runs/bench/select"),
+    folder: Annotated[Path, typer.Option(help="The folder to train both memories in.")] = Path("runs/bench/select"),
     out: OutOption = Path("runs/bench/select.json"),
     json: AsJson = False,
     config: ConfigFile = None,
@@ -137,9 +142,9 @@ def select(
 ) -> None:
     """focusmem bench select --steps 800
 
-    Train a small memory to choose: an item lists entries in words, a decision needs one of them. Two memories learn
-    the same, one with a state that keeps the instruction apart, one with the mean over the whole context. Takes about
-    eight minutes per memory on two idle CPU cores.
+    Train a small memory to choose. An item lists entries in words, and a decision needs one of them. Two memories are
+    trained alike: one with a state that keeps the instruction apart, and one whose state is the mean over the whole
+    context. This takes about eight minutes per memory on two idle CPU cores.
     """
     from focusmem.recipes.select_entry import SelectConfig, measure_selection
 
@@ -177,7 +182,7 @@ def _show(figures: dict[str, Any], out: Path) -> None:
     ]
     print_table(f"readout of six items on {figures['device_name']}", ("way", "ms", "times naive's speed"), rows)
     typer.echo(
-        f"The cached way takes {figures['cached_over_floor']:.2f} times the time its bytes need "
+        f"The cached variant takes {figures['cached_over_floor']:.2f} times the minimum time for reading its bytes "
         f"({figures['cached_floor_s'] * 1000:.2f} ms). Figures: {out}"
     )
 

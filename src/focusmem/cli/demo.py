@@ -1,4 +1,4 @@
-"""`focusmem demo`: shows memory at work, live and as a page."""
+"""`focusmem demo`: runs the demonstration, with a live view and a page."""
 
 import os
 from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def demo(
     seed: Annotated[int, typer.Option(min=0, help="The seed of the tasks; equal seeds draw equal tasks.")] = 0,
-    tasks: Annotated[int, typer.Option(min=1, help="How many tasks.")] = 3,
+    tasks: Annotated[int, typer.Option(min=1, help="Number of tasks.")] = 3,
     browser: Annotated[
         str,
         typer.Option(
@@ -27,7 +27,7 @@ def demo(
     ] = "auto",
     weights: Annotated[
         Path | None,
-        typer.Option(help="A folder with policy, embedder, memory/full and bank; default: the weights that ship."),
+        typer.Option(help="A folder with policy, embedder, memory/full and bank; default: the shipped weights."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The folder for runs and page; an earlier demonstration there is replaced.")
@@ -37,11 +37,11 @@ def demo(
 ) -> None:
     """focusmem demo --seed 0
 
-    Let a small policy solve a few tasks without and with memory, side by side. Writes a page that shows every step of
-    both.
+    Let a small policy solve a few tasks without and with memory, side by side. Write a page that shows every step of
+    both runs.
 
-    The tasks are the first that the seed draws on sites of which the bank holds a trajectory. They are not chosen so
-    that memory helps.
+    Tasks are drawn at random with the seed, on sites for which the bank holds a trajectory. They are not selected
+    further.
     """
     typer.echo("Loading ...", err=True)
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # the bar would stay on the screen

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focusmem.cli.lab import PolicyOption, app, load_policy
+from focusmem.cli.lab import PolicyOption, SuiteOption, app, load_policy
 from focusmem.cli.output import print_json
 from focusmem.cli.settings import Assignments, ConfigFile, DryRun, settled, variant_of
 
@@ -17,19 +17,23 @@ __all__ = ["app"]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 DeviceOption = Annotated[str, typer.Option(help="cuda, or cpu for a trial.")]
-VariantArgument = Annotated[str, typer.Argument(help="Which variant the memory is: action-only, content, full, ...")]
-WorkersOption = Annotated[int | None, typer.Option(help="Processes that draw batches.")]
+VariantArgument = Annotated[str, typer.Argument(help="The variant of the memory: action-only, content, full, ...")]
+WorkersOption = Annotated[int | None, typer.Option(help="Processes that prepare batches.")]
 
 
 @app.command()
 def embedder(
-    out: Annotated[Path, typer.Option(help="Where the embedder goes.")],
+    out: Annotated[Path, typer.Option(help="The folder to write the embedder to.")],
     policy: PolicyOption = None,
     steps: Annotated[int | None, typer.Option(help="Steps of training.")] = None,
-    pairs: Annotated[int | None, typer.Option(help="Moments per step.")] = None,
+    pairs: Annotated[
+        int | None, typer.Option(help="Search moments per training step; each has one right trajectory.")
+    ] = None,
     device: DeviceOption = "cuda",
     workers: WorkersOption = None,
-    tasks: Annotated[int, typer.Option(help="Evaluation tasks to measure recall with; 0 measures nothing.")] = 100,
+    tasks: Annotated[
+        int, typer.Option(help="Number of evaluation tasks for measuring recall; 0 skips the measurement.")
+    ] = 100,
     json: AsJson = False,
     config: ConfigFile = None,
     assignments: Assignments = None,
@@ -71,8 +75,8 @@ def embedder(
 
 @app.command()
 def bank(
-    out: Annotated[Path, typer.Option(help="Where the bank goes; a new folder.")],
-    sites: Annotated[int, typer.Option(min=1, help="Use the first evaluation sites, this many.")] = 8,
+    out: Annotated[Path, typer.Option(help="The folder to write the bank to; it must be new.")],
+    sites: Annotated[int, typer.Option(min=1, help="Number of evaluation sites, counted from the first.")] = 8,
     policy: PolicyOption = None,
     embedder: Annotated[Path | None, typer.Option(help="The embedder's folder; default: the shipped policy's.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
@@ -80,7 +84,7 @@ def bank(
 ) -> None:
     """focusmem lab bank --out runs/bank --sites 8
 
-    Fill a bank with the experts' trajectories of the first evaluation sites, as the shipped one is made.
+    Fill a bank with the experts' trajectories of the first evaluation sites. The shipped bank was made in this way.
     """
     from focusmem.errors import ConfigError
     from focusmem.lab.memory.embedder import load_embedder
@@ -89,7 +93,9 @@ def bank(
     from focusmem.lab.world.world import World
 
     if policy is not None and embedder is None:
-        raise ConfigError("The shipped embedder belongs to the shipped policy; give this policy's own with --embedder.")
+        raise ConfigError(
+            "The shipped embedder works only with the shipped policy; name this policy's embedder with --embedder."
+        )
     backbone = load_policy(policy, device)
     made = write_expert_bank(out, World(0), load_embedder(backbone, embedder or Weights().embedder), num_sites=sites)
     if json:
@@ -114,22 +120,24 @@ def train(
         str | None, typer.Argument(help="action-only, content, readout, full, fixed-4, probe-semantic, ...")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder. The same command resumes a stopped run.")] = None,
+    suite: SuiteOption = "lab",
     policy: PolicyOption = None,
     start: Annotated[
         Path | None,
         typer.Option(
-            help="Begin with this memory and without a course: a memory of the same variant, a stage A memory of a "
-            "variant with the same stage A, or, if the variant has no stage B, a memory of action-only."
+            help="Train this memory further, without the course of stage A. Give a memory of the same variant, or a "
+            "memory from stage A of a variant with an equal stage A. A variant without stage B may also start from "
+            "action-only."
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="The seed that draws the episodes.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps of stage A, the course included.")] = None,
     more_steps: Annotated[int | None, typer.Option(help="Steps of stage B.")] = None,
     gate_steps: Annotated[
-        int | None, typer.Option(min=0, help="Steps of the gate alone, after stage B; 0 leaves them out.")
+        int | None, typer.Option(min=0, help="Steps of the last stage, which trains the gate alone; 0 leaves it out.")
     ] = None,
     episodes: Annotated[int | None, typer.Option(help="New episodes per step.")] = None,
-    drills: Annotated[int | None, typer.Option(help="Drills of each of two kinds per step.")] = None,
+    drills: Annotated[int | None, typer.Option(help="Drills per step, of each kind (numbers, conventions).")] = None,
     workers: WorkersOption = None,
     device: Annotated[str | None, typer.Option(help="cuda, or cpu for a trial.")] = None,
     config: ConfigFile = None,
@@ -138,17 +146,18 @@ def train(
 ) -> None:
     """focusmem lab train full --policy runs/policy/policy --out runs/memory/full
 
-    Train one variant of memory in the laboratory: a course of short drills, stage A, stage B if it has one, and its
-    gate if it has one.
+    Train one variant of memory in the laboratory. The training has a course of short drills, stage A, stage B if the
+    variant has one, and a last stage for the gate if the variant has one. With --suite lab-entries, it trains on
+    offices.
 
     On a laptop: add --device cpu --steps 2 --more-steps 2 --gate-steps 0 --episodes 1 --drills 0 --workers 0 --set
     stream.course=[]
     """
     from focusmem.errors import ConfigError
-    from focusmem.recipes.lab_training import lab
+    from focusmem.recipes.lab_training import recipe
     from focusmem.settings import everywhere
 
-    base = lab(variant_of(variant, config))
+    base = recipe(suite, variant_of(variant, config))
     values: dict[str, Any] = {
         "policy": policy,
         "start": start,
@@ -158,16 +167,22 @@ def train(
         "loop_b.num_steps": more_steps,
         "gate.num_steps": gate_steps or None,
         "stream.num_episodes": episodes,
-        "stream.drills.num_numbers": drills,
-        "stream.drills.num_ways": drills,
+        **_num_drills(suite, drills),
         "device": device,
         **everywhere(base, "num_workers", workers),
     }
     no_gate = ["gate=null"] if gate_steps == 0 else []
     training = settled(base, values, config=config, assignments=[*no_gate, *(assignments or ())], dry_run=dry_run)
     if out is None:
-        raise ConfigError("The run needs a folder; give one with --out.")
+        raise ConfigError("The run's folder is missing; give it with --out FOLDER.")
     _train(training, out)
+
+
+def _num_drills(suite: str, num: int | None) -> dict[str, Any]:
+    """The settings that `--drills` fills."""
+    if suite == "lab-entries":
+        return {"stream.drills.entries.num": num}
+    return {"stream.drills.num_numbers": num, "stream.drills.num_ways": num}
 
 
 def _train(training: "LabTraining", out: Path) -> None:
@@ -190,9 +205,11 @@ def gate(
     checkpoint: Annotated[Path, typer.Option(help="The trained memory's folder.")],
     policy: PolicyOption = None,
     trajectories: Annotated[int | None, typer.Option(help="Held-out episodes to measure on.")] = None,
-    learnt: Annotated[int | None, typer.Option(help="Episodes that the probe learns from.")] = None,
+    learnt: Annotated[
+        int | None, typer.Option(help="Episodes to train the probe on: a new gate with labels, for comparison.")
+    ] = None,
     set_threshold: Annotated[
-        bool, typer.Option("--set-threshold", help="Keep the threshold that validation sites choose.")
+        bool, typer.Option("--set-threshold", help="Store the threshold that was chosen on validation sites.")
     ] = False,
     device: DeviceOption = "cuda",
     workers: WorkersOption = None,
@@ -203,7 +220,8 @@ def gate(
 ) -> None:
     """focusmem lab gate full --policy runs/policy/policy --checkpoint runs/memory/full/gate/memory
 
-    Measure how well right blocks are told from misleading ones on sites never trained on, and choose the threshold.
+    Measure how well a gate separates right from misleading blocks on sites that were not trained on, and choose the
+    threshold.
 
     On a laptop: add --device cpu --trajectories 8 --learnt 8 --workers 0
     """
@@ -217,7 +235,7 @@ def gate(
         print_json(figures)
         return
     typer.echo(
-        f"A probe tells right from misleading blocks with an area under the curve of {figures['probe_auc']:.3f} "
+        f"A probe separates right from misleading blocks with an area under the curve of {figures['probe_auc']:.3f} "
         f"({figures['num_right']} right, {figures['num_misleading']} misleading)."
     )
     for number, auc in figures["probe_auc_by_layer"].items():
@@ -240,7 +258,7 @@ def benefit(
     split: Annotated[
         str | None, typer.Option(help="The sites: v (validation), e (evaluation), or m (trained on).")
     ] = None,
-    episodes: Annotated[int | None, typer.Option(help="Expert episodes whose decisions are asked about.")] = None,
+    episodes: Annotated[int | None, typer.Option(help="Number of expert episodes whose decisions are scored.")] = None,
     device: DeviceOption = "cuda",
     workers: WorkersOption = None,
     json: AsJson = False,
@@ -250,8 +268,8 @@ def benefit(
 ) -> None:
     """focusmem lab benefit full --checkpoint runs/memory/full/gate/memory
 
-    Measure how likely the expert's actions are with a memory and without it, on sites never trained on. No episode is
-    played.
+    Measure how likely the expert's actions are with a memory and without it, on sites that were not trained on. No
+    episode is played.
 
     On a laptop: add --device cpu --episodes 4 --workers 0
     """

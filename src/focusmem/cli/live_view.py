@@ -1,4 +1,4 @@
-"""A live view of runs: on a terminal a changing table; elsewhere a line for each finished attempt, or
+"""A live view of runs. A terminal shows a table that is updated; other outputs get a line for each finished attempt, or
 progress lines.
 """
 
@@ -36,7 +36,7 @@ class Lane:
     run: str
     num_steps: int = 0
     action: AnyAction | None = None
-    """The last action; None also if the last reply could not be read."""
+    """The last action; None before the first action, and if the last reply could not be read."""
     is_active: bool = False
     outcome: Outcome | None = None
     """None until the attempt is over."""
@@ -49,7 +49,9 @@ class LiveView:
     """
 
     def __init__(self, runs: Sequence[str], attempts: Sequence[tuple[Task, int]], *, num_done: int = 0) -> None:
-        """`attempts` are the remaining ones of each run; `num_done` attempts of all runs were finished before."""
+        """`attempts` holds the remaining attempts of each run. `num_done` is the number of attempts that were finished
+        before, over all runs.
+        """
         self._runs, self._console = runs, Console(stderr=True)
         numbers = {task_id: place for place, task_id in enumerate(dict.fromkeys(t.task_id for t, _ in attempts), 1)}
         has_several = any(number > 1 for _, number in attempts)

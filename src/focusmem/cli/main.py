@@ -1,4 +1,4 @@
-"""The `focusmem` command: the list of its verbs."""
+"""The `focusmem` command: the list of its subcommands."""
 
 import atexit
 import logging
@@ -10,7 +10,21 @@ from typing import NoReturn
 
 import typer
 
-from focusmem.cli import bank, bench, compare, demo, judge, lab_memory, model, report, run, train, trajectory
+from focusmem.cli import (
+    bank,
+    bench,
+    compare,
+    data,
+    demo,
+    judge,
+    lab_memory,
+    model,
+    report,
+    run,
+    suites,
+    train,
+    trajectory,
+)
 from focusmem.errors import FocusmemError
 
 _MISTAKEN, _INTERRUPTED = 2, 130
@@ -23,10 +37,12 @@ app = typer.Typer(
 )
 app.command(name="demo")(demo.demo)
 app.command(name="run")(run.run)
+app.add_typer(suites.app, name="suites", help="Suites of tasks, and the files of benchmarks.")
 app.add_typer(model.app, name="model", help="The parts of the memory pathway and their sizes.")
 app.add_typer(lab_memory.app, name="lab", help="The small offline world: sites, tasks, solvers, policy, memories.")
 app.add_typer(trajectory.app, name="trajectory", help="Check stored trajectories.")
 app.add_typer(bank.app, name="bank", help="Store trajectories and find the useful ones.")
+app.add_typer(data.app, name="data", help="Read other agents' results, and write ours for benchmarks' own scripts.")
 app.add_typer(bench.app, name="bench", help="Measure how fast the parts are on this machine.")
 app.command(name="train")(train.train)
 app.command(name="judge")(judge.judge)
@@ -36,7 +52,7 @@ app.command(name="table")(compare.table)
 
 
 def main() -> None:
-    """Run a command. A mistake of the user prints one line, a bug of ours a traceback."""
+    """Runs a command. A mistake of the user prints one line. A bug in focusmem prints a traceback."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
         app()

@@ -1,4 +1,4 @@
-"""`focusmem model`: look at the memory pathway without loading weights."""
+"""`focusmem model`: shows the sizes and the training of a memory without loading weights."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ app = typer.Typer(no_args_is_help=True)
 _PARTS = {
     "policy_vision": "frozen policy: vision tower",
     "policy_text": "frozen policy: text",
-    "encoder_frozen_extra": "frozen encoder, when it is another model",
+    "encoder_frozen_extra": "frozen encoder, if it is another model",
     "lora": "LoRA of the evidence encoder",
     "compressor": "compressor core",
     "readout": "state-conditioned readout",
@@ -32,7 +32,9 @@ def describe(
     backbone: Annotated[
         str, typer.Option(help="qwen3-vl-2b, -4b, -8b, -32b, toy, or a checkpoint's folder.")
     ] = "qwen3-vl-8b",
-    encoder: Annotated[str | None, typer.Option(help="Another model as evidence encoder; default: the same.")] = None,
+    encoder: Annotated[
+        str | None, typer.Option(help="Another model as the evidence encoder; default: the backbone itself.")
+    ] = None,
     tokens: Annotated[int | None, typer.Option(help="K, memory tokens per item: 1, 2, 4, 8 or 16.")] = None,
     width: Annotated[int | None, typer.Option(help="Compressor width; default: the policy's.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")] = False,
@@ -42,8 +44,8 @@ def describe(
 ) -> None:
     """focusmem model describe --backbone qwen3-vl-8b
 
-    Count the parameters of every part of the paper's memory, from tensors without contents: no weights are downloaded
-    or loaded. With --set state_source=joined, the memory of the recipe focusmem.
+    Count the parameters of every part of the paper's memory. No weights are downloaded or loaded. With --set
+    state_source=joined, it counts the memory of the recipe focusmem.
     """
     from focusmem.model.config import PAPER_MEMORY
     from focusmem.model.description import describe as describe_parts
@@ -59,7 +61,9 @@ def describe(
 
 @app.command()
 def card(
-    memory: Annotated[str, typer.Argument(help="The folder of a trained memory, or full or action-only (they ship).")],
+    memory: Annotated[
+        str, typer.Argument(help="The folder of a trained memory, or the name of a shipped one: full, action-only.")
+    ],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")] = False,
 ) -> None:
     """focusmem model card full

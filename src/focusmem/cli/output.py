@@ -1,4 +1,4 @@
-"""Two ways to show figures: a table for people, or one JSON document on standard output."""
+"""Shows figures in one of two ways: as a table for people, or as one JSON document on standard output."""
 
 import json
 import sys

@@ -15,7 +15,7 @@ ConfigFile = Annotated[
 ]
 Assignments = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Change any one setting; repeatable.", rich_help_panel=_PANEL),
+    typer.Option("--set", metavar="NAME=VALUE", help="Change one setting; repeatable.", rich_help_panel=_PANEL),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print all settings as TOML and stop.", rich_help_panel=_PANEL)]
 
@@ -28,8 +28,8 @@ def settled(
     assignments: Sequence[str] | None,
     dry_run: bool = False,
 ) -> SettingsT:
-    """`base` changed by a file, by the options that were given (those that are not None), and by assignments. With
-    `dry_run`, the settings are printed and the command ends.
+    """Returns `base` with the changes from a file, from the options that were given (those that are not None), and from
+    assignments. With `dry_run`, it prints the settings and ends the command.
     """
     from focusmem.settings import resolved, to_plain, to_toml
 
@@ -50,7 +50,7 @@ def variant_of(variant: str | None, config: Path | None) -> str:
     named = stored.get("name") if isinstance(stored, dict) else None
     chosen = variant or named
     if not isinstance(chosen, str):
-        raise ConfigError("Say which variant of memory to train, such as full.")
+        raise ConfigError("The variant is missing; name the variant of memory to train, such as full.")
     if named not in (None, chosen):
         raise ConfigError(f"{config} holds settings of the variant '{named}'; leave out '{chosen}'.")
     return chosen

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from focusmem.recipes.training import TrajectoryTraining
 
 _LAB = "lab"
-"""The policy that ships; it is asked in the laboratory's wording."""
+"""The shipped policy. Its prompts use the laboratory's wording."""
 _MORE = "Trust, several processes and output"
 
 
@@ -27,16 +27,17 @@ VariantArgument = Annotated[
     str | None, typer.Argument(help="action-only, content, readout, full, fixed-4, probe-semantic, ...")
 ]
 Trajectories = Annotated[
-    list[Path] | None, typer.Argument(metavar="PATH...", help="Trajectory folders, or folders of many.")
+    list[Path] | None, typer.Argument(metavar="PATH...", help="Trajectory folders, or folders that hold many of them.")
 ]
 BankOption = Annotated[
-    Path | None, typer.Option(help="The bank that is searched at each decision. It holds other trajectories.")
+    Path | None,
+    typer.Option(help="The bank to search at each decision. Training leaves out trajectories of the bank's tasks."),
 ]
 Policy = Annotated[
     str | None, typer.Option(help="The frozen policy: a folder, a hub id, qwen3-vl-8b, lab (ships) or toy.")
 ]
 EmbedderOption = Annotated[
-    str | None, typer.Option(help="What the bank is searched with: a folder, a hub id, lab (ships) or toy.")
+    str | None, typer.Option(help="The embedder that searches use: a folder, a hub id, lab (ships) or toy.")
 ]
 TrustedSources = Annotated[
     bool | None,
@@ -47,7 +48,8 @@ TrustedSources = Annotated[
     ),
 ]
 Evaluation = Annotated[
-    list[Path] | None, typer.Option(help="Tasks of a later evaluation (.jsonl): what could give one away is left out.")
+    list[Path] | None,
+    typer.Option(help="Tasks of a later evaluation (.jsonl). Trajectories that could give one away are left out."),
 ]
 RecipeOption = Annotated[
     str,
@@ -79,11 +81,11 @@ def train(
     embedder: EmbedderOption = None,
     trusted_sources: TrustedSources = None,
     evaluation: Evaluation = None,
-    epochs: Annotated[int | None, typer.Option(help="How often each stage goes through the decisions.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="How many times each stage goes through the decisions.")] = None,
     steps: Annotated[int | None, typer.Option(help="Stop each stage after this many steps.")] = None,
     batch: Annotated[int | None, typer.Option(help="Decisions per step, over all processes.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of everything that is drawn.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes that draw batches.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all random choices.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that prepare batches.")] = None,
     device: Annotated[str | None, typer.Option(help="cuda or cpu.")] = None,
     recipe: RecipeOption = "paper",
     config: ConfigFile = None,
@@ -94,14 +96,14 @@ def train(
 ) -> None:
     """focusmem train full my-trajectories/ --bank my-bank --policy qwen3-vl-8b --out runs/memory
 
-    Train a memory for a frozen policy on your own trajectories, with the paper's settings: choose successes of 8 to 15
-    steps that give away neither the bank's tasks nor those of --evaluation, search the bank at each decision, let the
-    policy describe each item, train both stages, and set the gate's threshold. Finished parts are kept.
+    Train a memory for a frozen policy on your own trajectories, with the paper's settings. The command chooses
+    successful trajectories of 8 to 15 steps that share no task with the bank or with --evaluation. It then searches the
+    bank at each decision, lets the policy describe each item, trains both stages, and sets the gate's threshold. The
+    same command resumes after a stop and keeps finished parts.
 
     To repeat a training: focusmem train --config runs/memory/run.json --out runs/again
 
-    On several GPUs: first the command with --only-prepare, then torchrun --nproc-per-node 8 -m focusmem.cli.main train
-    ...
+    On several GPUs: first add --only-prepare, then: torchrun --nproc-per-node 8 -m focusmem.cli.main train ...
 
     On a laptop, after `focusmem demo`: focusmem train full runs/demo-0/full --recipe paper-lab --steps 2 --batch 4
     --workers 0 --device cpu --set data.min_steps=1 --set data.outcomes=null --out runs/own
@@ -128,13 +130,13 @@ def train(
     }
     training = settled(base, values, config=config, assignments=assignments, dry_run=dry_run)
     if out is None:
-        raise ConfigError("The run needs a folder; give one with --out.")
+        raise ConfigError("The run's folder is missing; give it with --out FOLDER.")
     _train(training, out, only_prepare=only_prepare, json=json)
 
 
 def _train(training: "TrajectoryTraining", out: Path, *, only_prepare: bool, json: bool) -> None:
     from focusmem.cli.command_line import command_line
-    from focusmem.recipes.training import train_on_trajectories
+    from focusmem.recipes.training import check_taught, train_on_trajectories
     from focusmem.training.processes import own_device
     from focusmem.training.record import is_first_process
 
@@ -147,6 +149,7 @@ def _train(training: "TrajectoryTraining", out: Path, *, only_prepare: bool, jso
     if only_prepare:
         if json:
             print_json({"prepared": str(prepared.folder), **_figures(prepared)})
+        check_taught(training, prepared)
         return
     # Processes that draw batches read trajectories from their folders, and never touch the table that they inherit.
     warnings.filterwarnings("ignore", "lancedb fork support")

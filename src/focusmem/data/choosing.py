@@ -16,16 +16,16 @@ from focusmem.schemas.record import NonEmptyText, Text
 
 
 class Chosen(Record):
-    """Which trajectories are learnt from."""
+    """The result of choosing: the trajectories that are learnt from, and why the others are not."""
 
     schema_version: Literal[1] = 1
     trajectory_ids: tuple[NonEmptyText, ...]
     unusable: dict[Text, Text]
     """Trajectories that could not be read, by id or folder, and why."""
     num_left_out: dict[Text, int]
-    """By reason."""
+    """Number of trajectories that were left out, by reason."""
     removed_by: dict[Text, tuple[Text, ...]]
-    """By key of the leakage guard: trajectories that share it with the bank or an evaluation task."""
+    """Trajectories that share a key of the leakage guard with the bank or with an evaluation task, by that key."""
 
     def __str__(self) -> str:
         reasons = {**self.num_left_out, "unusable": len(self.unusable)}
@@ -36,14 +36,14 @@ class Chosen(Record):
 
 @dataclass(frozen=True)
 class Choosing:
-    """A choice before everything has been read."""
+    """A choice from which trajectories may still be removed, if they turn out to be unusable."""
 
     folders: Mapping[str, Path]
-    """Of the chosen trajectories, by id."""
+    """The folders of the chosen trajectories, by id."""
     chosen: Chosen
 
     def without(self, unusable: Mapping[str, str]) -> Chosen:
-        """What is left when these turn out to be unusable, too."""
+        """The choice without these trajectories, which have turned out to be unusable."""
         names = tuple(name for name in self.folders if name not in unusable)
         found = self.chosen.model_copy(
             update={"trajectory_ids": names, "unusable": {**self.chosen.unusable, **unusable}}
@@ -63,8 +63,8 @@ def trajectory_folders(data: DataConfig) -> list[Path]:
 
 
 def choose(data: DataConfig, bank: StoredBank, evaluation: Sequence[Task]) -> Choosing:
-    """Of all trajectories, those with the wanted outcome and length that give away neither the bank's tasks nor those
-    of the evaluation.
+    """Chooses the trajectories that have the wanted outcome and length and that give away no task of the bank or of the
+    evaluation.
     """
     records: dict[str, tuple[Path, Trajectory]] = {}
     unusable: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Which trajectories a memory learns from, and what it holds at each of their decisions."""
+"""Settings of training data: which trajectories a memory learns from, and what it holds at each of their decisions."""
 
 from dataclasses import field
 from pathlib import Path
@@ -15,30 +15,30 @@ from focusmem.settings import Share, checked_dataclass
 @checked_dataclass(frozen=True, kw_only=True)
 class DataConfig:
     trajectories: tuple[Path, ...] = ()
-    """Their folders, or folders of many."""
+    """The folders of the trajectories, or folders that hold many of them."""
     bank: Path | None = None
-    """The bank that is searched at each decision. It holds other trajectories."""
+    """The bank that is searched at each decision. Trajectories of its tasks are not learnt from."""
     outcomes: tuple[Outcome, ...] | None = ("success",)
-    """Learn from trajectories that ended so; None learns from all."""
+    """Learn only from trajectories with these outcomes; None learns from all."""
     bank_outcomes: tuple[Outcome, ...] | None = ("success",)
-    """Search only trajectories that ended so; None searches all."""
+    """Search only trajectories with these outcomes; None searches all."""
     only_trusted: bool = False
     """Whether only trajectories from sources that the bank trusts are used, as hits and as misleading items."""
     min_steps: PositiveInt = 8
     """Shorter trajectories are left out."""
     max_steps: PositiveInt = 15
-    """Longer trajectories are left out. Prompts name this budget of actions."""
+    """Longer trajectories are left out. Prompts state this number as the budget of actions."""
     prompts: Path | None = None
     """A folder with other wording than ours: `agent`, `evidence` and, if it has one, `questions`."""
     use: MemoryUse = field(default_factory=MemoryUse)
-    """How much is remembered, as when acting."""
+    """How much is remembered at each decision, as when acting."""
     shows_errors: bool = False
     """Whether prompts say which actions failed, and why. The paper's prompt does not say this. A memory acts with
     the same kind of prompts as in its training."""
     negative_share: Share = 0.5
     """Share of decisions that get a misleading trajectory of another site after the last hit."""
     validation_share: Annotated[float, Field(ge=0, lt=1)] = 0.02
-    """Share of trajectories that are kept back for choosing the gate's threshold."""
+    """Share of trajectories that are not trained on, but used to choose the gate's threshold."""
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Decisions of stored trajectories to learn from, with the memory that the agent would have had at each.
+"""Makes training decisions from stored trajectories, with the memory that the agent would have had at each decision.
 
 Prompts, found trajectories and the history that has left the prompt are made as the agent makes them.
 """
@@ -28,7 +28,7 @@ class TrajectoryDecisions:
     found: Sequence[FoundForTrajectory]
     config: DataConfig
     sites: Mapping[str, str]
-    """The site of each trajectory of the bank, by id. What misleads comes from another site."""
+    """The site of each trajectory of the bank, by id. Misleading trajectories come from another site if possible."""
     lessons: LessonStore | None = None
 
     @cached_property
@@ -62,7 +62,7 @@ class TrajectoryDecisions:
     def decisions(self, trajectory: int, numbers: tuple[int, ...]) -> TrainingBatch:
         own = self.found[trajectory]
         stored = load_trajectory(Path(own.folder))
-        read: dict[str, StoredTrajectory] = {}  # what several decisions found is read once
+        read: dict[str, StoredTrajectory] = {}  # a trajectory that several decisions found is read once
         items: dict[str, TrainingItem] = {}
         decisions = []
         for number in numbers:
@@ -82,13 +82,14 @@ class TrajectoryDecisions:
             recent=recent_events(record.steps[:at], stored.screenshots),
             screenshot=stored.screenshots[step.screenshot.sha256],
             actions_left=max(1, self.config.max_steps - at),
+            presses_enter=record.presses_enter is True,
         )
         return Decision(prompt=prompt, reply=action_to_json(step.action), uses=tuple(uses))
 
     def _evidence(
         self, own: FoundForTrajectory, one: Found, stored: StoredTrajectory, read: dict[str, StoredTrajectory]
     ) -> Iterator[tuple[EvidenceItem, StoredTrajectory, bool]]:
-        """Items, the trajectory each is from, and whether it was put in to mislead."""
+        """Yields each item, the trajectory that it is from, and whether it was added to mislead."""
         use, hits = self.config.use, list(one.hits)[: self.config.use.num_episodic]
         negative = self._negative(own, one)
         if negative is not None:  # after the last hit, so that no hit is lost: Algorithm 2 takes the union
@@ -108,7 +109,9 @@ class TrajectoryDecisions:
             yield item, stored, False
 
     def _negative(self, own: FoundForTrajectory, one: Found) -> str | None:
-        """A trajectory of another site; if the bank has none, one that no decision of this trajectory found."""
+        """A misleading trajectory, or None. No decision of this trajectory found it, and it is from another site if
+        there is such a one.
+        """
         if not self.config.use.num_episodic:
             return None
         draw = random.Random(derive_seed(self.config.seed, "misled", own.folder, one.step)).random()
@@ -117,7 +120,7 @@ class TrajectoryDecisions:
         known = {name for decision in own.decisions for name, _ in decision.hits}
         elsewhere = [name for name, site in self.sites.items() if site != own.site and name not in known]
         others = elsewhere or [name for name in self.sites if name not in known]
-        # One for the whole trajectory, so that its decisions share it.
+        # The same for the whole trajectory, so that its decisions share it.
         return random.Random(derive_seed(self.config.seed, "negative", own.folder)).choice(others) if others else None
 
     def _training_item(self, item: EvidenceItem, source: StoredTrajectory) -> TrainingItem:
@@ -126,7 +129,7 @@ class TrajectoryDecisions:
         return made if self.lessons is None else replace(made, lesson=self.lessons.read(made.digest, name=name))
 
     def to_teach(self, trajectory: int) -> TrainingBatch:
-        """The items of a trajectory that the teacher is asked about: all but those that were put in to mislead.
+        """The items of a trajectory that the teacher is asked about: all items except those that were added to mislead.
 
         A growing chunk acts at every size, so it is taught at every size that a decision uses. This adds at most one
         lesson for each decision whose history has begun to expire (docs/paper.md).

@@ -1,4 +1,4 @@
-"""Finds what the bank has for each decision that is learnt from, as the agent would search it, and keeps it on disk."""
+"""Searches the bank for each training decision, as the agent would search it, and stores the hits on disk."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ _FOUND = "found"
 
 
 class Found(Record):
-    """One decision: which step of its trajectory, and what the bank has for it."""
+    """The hits for one decision, which is a step of a trajectory."""
 
     step: Annotated[int, Field(ge=0)]
     hits: tuple[tuple[NonEmptyText, float], ...]
@@ -31,11 +31,11 @@ class Found(Record):
 
 
 class FoundForTrajectory(Record):
-    """All decisions of a trajectory that are learnt from, as they are kept on disk."""
+    """The hits for all training decisions of a trajectory, as stored on disk."""
 
     schema_version: Literal[1] = 1
     folder: NonEmptyText
-    """Where the trajectory lies."""
+    """The folder of the trajectory."""
     site: Text
     decisions: tuple[Found, ...]
 
@@ -43,7 +43,7 @@ class FoundForTrajectory(Record):
 def find_all(
     embedder: Callable[[], Embedder], bank: SearchableBank, data: DataConfig, choosing: Choosing, folder: Path
 ) -> Chosen:
-    """Searches the bank at every decision of the chosen trajectories. Those that cannot be read are left out."""
+    """Searches the bank at every decision of the chosen trajectories. Trajectories that cannot be read are left out."""
     missing = [name for name in choosing.folders if not _path(folder, name).exists()]
     unusable: dict[str, str] = {}
     if missing:
@@ -70,7 +70,13 @@ def _find(
     record = stored.trajectory
     places = steps_to_learn(record.steps)
     moments = [
-        Moment.of(record, record.steps[:at], stored.screenshots, stored.screenshots[record.steps[at].screenshot.sha256])
+        Moment.of(
+            record,
+            record.steps[:at],
+            stored.screenshots,
+            stored.screenshots[record.steps[at].screenshot.sha256],
+            num_recent=data.use.num_recent,
+        )
         for at in places
     ]
     query, top, decisions = Query.of(record), data.use.num_episodic, []

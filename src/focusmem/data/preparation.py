@@ -1,4 +1,4 @@
-"""Prepares training on stored trajectories: everything that depends on no trained weight is worked out once and kept.
+"""Prepares training on stored trajectories. Everything that depends on no trained weight is computed once and stored.
 
 <prepared>/prepared.json         what it was prepared for
 <prepared>/chosen.json           which trajectories are learnt from, and why the others are not
@@ -35,16 +35,16 @@ _PREPARED, _CHOSEN, _LESSONS = "prepared.json", "chosen.json", "lessons"
 
 @dataclass(frozen=True)
 class Prepared:
-    """All that training needs besides weights."""
+    """Everything that training needs besides weights."""
 
     folder: Path
     chosen: Chosen
     found: tuple[FoundForTrajectory, ...]
     validation: tuple[FoundForTrajectory, ...]
     sites: dict[str, str]
-    """Of the bank's trajectories that may be searched, by id."""
+    """The site of each trajectory of the bank that may be searched, by id."""
     taught: TeacherCounts | None = None
-    """What the teacher did in this call."""
+    """What the teacher did in this call, as counts."""
 
     def lessons(self, policy: Backbone, data: DataConfig) -> LessonStore:
         return lesson_store(self.folder / _LESSONS, policy, _teacher_config(data))
@@ -79,10 +79,12 @@ def prepare(
 
 
 def load_prepared(policy: Backbone, data: DataConfig, folder: Path, *, evaluation: Sequence[Task] = ()) -> Prepared:
-    """What `prepare` left; refused if it was for something else, or is not finished."""
+    """Loads what `prepare` has stored. Raises an error if the folder was prepared for other settings, or is not
+    finished.
+    """
     path = folder / _CHOSEN
     if not path.exists():
-        raise StorageError(f"{folder} is not prepared, or not to the end; prepare it first, in one process.")
+        raise StorageError(f"{folder} is not prepared completely; prepare it first, in one process.")
     bank = open_bank(data.bank_folder)
     _check(_described(policy, data, bank, evaluation), folder)
     chosen = parse_record(Chosen, path.read_bytes(), str(path))
@@ -96,7 +98,7 @@ def load_prepared(policy: Backbone, data: DataConfig, folder: Path, *, evaluatio
 
 
 def _described(policy: Backbone, data: DataConfig, bank: StoredBank, evaluation: Sequence[Task]) -> dict[str, Any]:
-    """Equal if the same is prepared for the same policy and bank."""
+    """A description that is equal for preparations of the same data with the same policy and bank."""
     folders, tasks = trajectory_folders(data), [task.model_dump_json() for task in evaluation]
     return {
         "schema_version": 1,
@@ -108,6 +110,7 @@ def _described(policy: Backbone, data: DataConfig, bank: StoredBank, evaluation:
         "outcomes": [list(outcomes or ()) for outcomes in (data.outcomes, data.bank_outcomes)],
         "steps": [data.min_steps, data.max_steps],
         "num_found": data.use.num_episodic,
+        "num_recent": data.use.num_recent,
         "trusted_sources": list(bank.trusted_sources) if data.only_trusted else None,
     }
 
@@ -119,14 +122,14 @@ def _check(described: dict[str, Any], folder: Path) -> None:
 
 
 def _teacher_config(data: DataConfig) -> TeacherConfig:
-    """A folder of wording may leave out the questions."""
+    """The teacher's config. A folder of wording may lack the questions; the teacher then uses our own."""
     questions = data.wording("questions")
     return TeacherConfig(prompts=questions if questions and questions.is_dir() else None)
 
 
 @dataclass(frozen=True)
 class _ToTeach:
-    """`TrainingData` without decisions: the items that the teacher speaks about, one trajectory per batch."""
+    """`TrainingData` without decisions: the items that the teacher is asked about, one trajectory per batch."""
 
     source: TrajectoryDecisions
 

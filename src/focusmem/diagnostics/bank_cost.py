@@ -1,4 +1,4 @@
-"""Measures the time and the recall of bank searches, on made-up vectors.
+"""Measures the time and the recall of bank searches, on random vectors.
 
 A query is a stored vector with some noise. The leakage guard removes that vector (same task) and all that share its
 template. With `clusters`, the other members of a cluster are the right hits; they are nearly tied, which is a hard
@@ -123,7 +123,9 @@ class _Measurement:
         }
 
     def _timed(self, bank: Bank, *, is_guarded: bool) -> tuple[list[float], float | None]:
-        """The seconds of each search, and the share of right hits that was found; None if there were none to find."""
+        """The seconds of each search, and the share of right hits that was found. The share is None if there were no
+        right hits.
+        """
         times, num_right = [], 0
         for source, query_D, truth in zip(self.sources, self.queries_QD, self.truth, strict=True):
             query = Query(task_id=_task(source), template=self._template(source)) if is_guarded else None

@@ -28,7 +28,7 @@ class ReadoutCostConfig:
     width: PositiveInt = 384
     device: str = "cpu"
     dtype: Literal["float32", "bfloat16"] | None = None
-    """None: bfloat16 on a GPU, float32 elsewhere."""
+    """None uses bfloat16 on a GPU and float32 elsewhere."""
     num_heads: PositiveInt = 16
     num_items_each: PositiveInt = 3
     """Number of episodic items, and of working items."""
@@ -122,7 +122,7 @@ def _bytes_to_read(compressor: Compressor, lengths: list[int], item_bytes: int) 
 
 
 def read_bandwidth(device: str) -> float:
-    """Bytes per second of a plain sum over more memory than any cache holds."""
+    """Bytes per second of a plain sum over more memory than the caches hold."""
     numbers = torch.ones(2**28 if device.startswith("cuda") else 2**26, device=device)
     passes = [_seconds(numbers.sum, device) for _ in range(6)]
     return numbers.nbytes / min(passes[1:])

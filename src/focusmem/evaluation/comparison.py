@@ -5,15 +5,17 @@ two separate rates would.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 from focusmem.errors import ConfigError
 from focusmem.evaluation.metrics import by_task, figures, is_complete, is_rated
+from focusmem.evaluation.screening import within
 from focusmem.intervals import mean_interval, paired_interval
-from focusmem.schemas import Manifest, Preparation, RunFolder, StoredEpisode
+from focusmem.schemas import Manifest, Preparation, Run, RunFolder, StoredEpisode
+from focusmem.schemas.screening import Screening
 
 
 @dataclass(frozen=True)
@@ -24,11 +26,25 @@ class ReadRun:
     manifest: Manifest
     episodes: Sequence[StoredEpisode]
     preparation: Preparation | None = None
+    policy: str | None = None
+    """The policy, if the run's settings name it."""
 
     @classmethod
     def read(cls, path: Path) -> Self:
         folder = RunFolder.open(path)
-        return cls(path, folder.manifest(), folder.episodes(), folder.preparation())
+        return cls(path, folder.manifest(), folder.episodes(), folder.preparation(), _policy_of(folder.run()))
+
+    def within(self, screening: Screening) -> Self:
+        """The run reduced to a frozen subset of its suite."""
+        manifest = within(self.manifest, screening, self.path)
+        names = manifest.kind_of
+        episodes = [one for one in self.episodes if one.episode.task.task_id in names]
+        return replace(self, manifest=manifest, episodes=episodes)
+
+    @property
+    def method(self) -> str:
+        """The agent's memory, as its episodes name it."""
+        return self.episodes[0].episode.method if self.episodes else "unknown"
 
     @cached_property
     def figures(self) -> dict[str, Any]:
@@ -60,8 +76,8 @@ def compare(first: Path, second: Path) -> dict[str, Any]:
 
 
 def compare_runs(first: ReadRun, second: ReadRun) -> dict[str, Any]:
-    """Differences are `first` minus `second`. A task that one run has not attempted or not judged is left out; such
-    tasks are counted.
+    """Compares two runs. Differences are `first` minus `second`. A task that one run has not attempted or not judged is
+    left out, and the number of such tasks is reported.
     """
     _check_same_tasks(first, second)
     attempts = [by_task(run.episodes) for run in (first, second)]
@@ -74,7 +90,7 @@ def compare_runs(first: ReadRun, second: ReadRun) -> dict[str, Any]:
         if all(name in own for own in counted)
     ]
     if not pairs or not all(is_rated(run.episodes) for run in (first, second)):
-        raise ConfigError(f"{first.path} and {second.path} have no task in common that both have judged.")
+        raise ConfigError(f"{first.path} and {second.path} have no common task that was judged in both.")
     is_single = first.manifest.num_attempts == second.manifest.num_attempts == 1
     kinds = sorted({pair.kind for pair in pairs if pair.kind is not None})
     return {
@@ -91,9 +107,9 @@ def compare_runs(first: ReadRun, second: ReadRun) -> dict[str, Any]:
 
 
 def difference(pairs: Sequence[Pair], *, is_single: bool) -> dict[str, Any]:
-    """With one attempt at each task, the interval of the success difference is Tango's, because a bootstrap is too
-    narrow for few tasks and for runs that never differ. With several attempts, and for steps, it is a seeded bootstrap
-    over tasks.
+    """The mean difference and its interval. With one attempt at each task, the interval of the success difference is
+    Tango's score interval, because a bootstrap is too narrow for few tasks and for runs that never differ. With several
+    attempts, and for steps, the interval is a seeded bootstrap over tasks.
     """
     num, won = len(pairs), [pair.won for pair in pairs]
     gains = [first - second for first, second in won]
@@ -117,8 +133,15 @@ def difference(pairs: Sequence[Pair], *, is_single: bool) -> dict[str, Any]:
 
 
 def _about(run: ReadRun) -> dict[str, Any]:
-    names = ("memory", "num_attempts", "num_errors", "num_blocked")
+    names = ("memory", "num_attempts", "num_failed", "num_errors", "num_blocked", "judges")
     return {"run": str(run.path)} | {name: run.figures[name] for name in names}
+
+
+def _policy_of(run: Run) -> str | None:
+    settings = run.config.get("settings")
+    policy = settings.get("policy") if isinstance(settings, dict) else None
+    name = policy.get("name") if isinstance(policy, dict) else None
+    return name if isinstance(name, str) else None
 
 
 def _check_same_tasks(first: ReadRun, second: ReadRun) -> None:

@@ -1,20 +1,21 @@
-"""Runs judges: during a run, outside the browsers' event loop, and again on the episodes of a stored run."""
+"""Runs a judge outside the browsers' event loop, and builds the judge's view of an episode."""
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from focusmem.agent.live_episode import LiveEpisode
-from focusmem.evaluation.run_store import RunStore
 from focusmem.judges.base import Attempt, Judge, judged
-from focusmem.schemas import Outcome, StoredEpisode, Task, Verdict, read_episode
+from focusmem.schemas import StoredEpisode, Task, Verdict
+
+ResultT = TypeVar("ResultT")
 
 _CLOSE_S = 5.0
 _ANONYMOUS: dict[str, Any] = {"trajectory_id": "attempt", "outcome": "not_judged", "source": "a run"}
-"""A judge sees neither which run an attempt is from nor how it was judged before."""
+"""A judge sees neither the run of an attempt nor earlier verdicts on it."""
 
 
 class JudgeRoom:
@@ -44,11 +45,11 @@ class JudgeRoom:
         """Called from the browsers' event loop."""
         return await asyncio.wrap_future(self._submit(judged(self.judge, attempt)))
 
-    def verdict_now(self, attempt: Attempt) -> Verdict:
-        """Called from a thread without an event loop."""
-        return self._submit(judged(self.judge, attempt)).result()
+    def wait_for(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
+        """Runs a coroutine in the judges' event loop. Called from a thread without an event loop."""
+        return self._submit(work).result()
 
-    def _submit(self, work: Coroutine[Any, Any, Verdict]) -> Future[Verdict]:
+    def _submit(self, work: Coroutine[Any, Any, ResultT]) -> Future[ResultT]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
 
@@ -57,7 +58,7 @@ def attempt_of(live: LiveEpisode) -> Attempt:
     trajectory = None
     if live.steps:
         trajectory = live.task.trajectory(steps=live.steps, closing=live.closing, **_ANONYMOUS)
-    return Attempt(live.task, trajectory, dict(live.screenshots), live.answer, live.error)
+    return Attempt(live.task, trajectory, dict(live.screenshots), live.answer, live.error, live.reward)
 
 
 def stored_attempt(stored: StoredEpisode, task: Task | None = None) -> Attempt:
@@ -65,29 +66,6 @@ def stored_attempt(stored: StoredEpisode, task: Task | None = None) -> Attempt:
     episode, found = stored.episode, stored.trajectory()
     task = task or episode.task
     if found is None:
-        return Attempt(task, None, {}, episode.answer, episode.error)
+        return Attempt(task, None, {}, episode.answer, episode.error, episode.reward)
     trajectory = found.trajectory.model_copy(update=_ANONYMOUS)
-    return Attempt(task, trajectory, found.screenshots, episode.answer, episode.error)
-
-
-def judge_again(
-    store: RunStore,
-    judge: Judge | None,
-    *,
-    tasks: Mapping[str, Task] | None = None,
-    watch: Callable[[Outcome, Outcome], None] = lambda old, new: None,
-) -> int:
-    """Judges all finished episodes of a run again, and counts those whose outcome changed. No episode is repeated.
-
-    `tasks` are the suite's current tasks by id, because right answers may have been corrected.
-    """
-    num_changed = 0
-    with store.locked(), JudgeRoom(judge) as room:
-        for place in store.folder.places(store.folder.manifest()):
-            stored = read_episode(place)
-            task = None if tasks is None else tasks[stored.episode.task.task_id]
-            verdict = room.verdict_now(stored_attempt(stored, task))
-            store.replace_verdict(stored, verdict)
-            num_changed += verdict.outcome != stored.outcome
-            watch(stored.outcome, verdict.outcome)
-    return num_changed
+    return Attempt(task, trajectory, found.screenshots, episode.answer, episode.error, episode.reward)

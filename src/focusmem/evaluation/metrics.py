@@ -8,7 +8,16 @@ from typing import Any
 from focusmem.files import write_whole
 from focusmem.intervals import grouped_interval, wilson_interval
 from focusmem.judges.base import RULES
-from focusmem.schemas import Manifest, ManifestTask, Preparation, RunFolder, StepNotes, StoredEpisode
+from focusmem.schemas import (
+    JudgeCost,
+    Manifest,
+    ManifestTask,
+    Preparation,
+    RunFolder,
+    StepNotes,
+    StoredEpisode,
+    Verdict,
+)
 from focusmem.schemas.run_folder import RESULTS_FILE
 
 
@@ -22,7 +31,7 @@ def summarise(folder: RunFolder) -> dict[str, Any]:
 def figures(
     manifest: Manifest, episodes: Sequence[StoredEpisode], preparation: Preparation | None = None
 ) -> dict[str, Any]:
-    """A rate or a mean over nothing is None.
+    """The figures of a run. A rate or a mean over nothing is None.
 
     `success_rate` is over the frozen set of tasks, each attempted `num_attempts` times: an attempt that is an error,
     blocked, missing or not judged counts as not won. `judged_success_rate` is over the judged attempts.
@@ -33,9 +42,11 @@ def figures(
     return {
         "memory": episodes[0].episode.method if episodes else None,
         "num_tasks": len(manifest.tasks),
+        "subset": subset_figures(manifest),
         "num_attempts": manifest.num_attempts,
         "num_won": sum(one.is_won for one in episodes),
         "num_judged": sum(one.is_judged for one in episodes),
+        "num_failed": sum(one.outcome == "failure" for one in episodes),
         "num_errors": sum(one.outcome == "error" for one in episodes) - num_blocked,
         "num_blocked": num_blocked,
         "num_not_judged": sum(one.outcome == "not_judged" for one in episodes),
@@ -46,9 +57,45 @@ def figures(
         **_steps([one for one in episodes if is_complete(one)]),
         "judge_calls": sum(one.verdict.cost.num_calls for one in episodes),
         "judge_s": sum(one.verdict.cost.seconds for one in episodes),
+        "judge_usd": sum((one.verdict.cost for one in episodes), JudgeCost()).usd,
+        "judge_unreadable": sum(one.verdict.num_unreadable for one in episodes),
+        "judge_parser_disagreements": sum(one.verdict.has_disagreement for one in episodes),
+        "judges": judges_named(episodes),
         **_prepared(preparation),
         "by_kind": {kind: _of_kind(kind, manifest, episodes) for kind in kinds},
     }
+
+
+def subset_figures(manifest: Manifest) -> dict[str, Any]:
+    """The set of tasks over which rates are computed, as every report prints it."""
+    subset = manifest.subset
+    return {
+        "suite": manifest.suite,
+        "sha256": None if subset is None else subset.sha256,
+        "revision": None if subset is None else subset.revision,
+        "num_days": None if subset is None else subset.num_days,
+        "num_left_out": 0 if subset is None else len(subset.left_out),
+    }
+
+
+def judges_named(episodes: Iterable[StoredEpisode]) -> list[dict[str, Any]]:
+    """The judges whose verdicts count, with their models and their departures from their profiles. Verdicts that were
+    decided by the rules alone name no judge.
+    """
+    judges: dict[tuple[str, str | None, str | None], list[Verdict]] = {}
+    for verdict in (one.verdict for one in episodes if one.verdict.judge != RULES):
+        model = None if verdict.consultation is None else verdict.consultation.model
+        judges.setdefault((verdict.judge, verdict.judge_profile, model), []).append(verdict)
+    return [
+        {"judge": judge, "profile": profile, "model": model, "departures": departures_of(own), "num_verdicts": len(own)}
+        for (judge, profile, model), own in judges.items()
+    ]
+
+
+def departures_of(verdicts: Iterable[Verdict]) -> list[str]:
+    """Each departure from the judge's profile once."""
+    asked = (verdict.consultation for verdict in verdicts)
+    return sorted({departure for one in asked if one is not None for departure in one.departures})
 
 
 def _prepared(done: Preparation | None) -> dict[str, Any]:
@@ -83,7 +130,7 @@ def has_hit_max(one: StoredEpisode) -> bool:
 
 
 def by_task(episodes: Iterable[StoredEpisode]) -> dict[str, list[StoredEpisode]]:
-    """The finished attempts at each task that has any."""
+    """The finished attempts at each task that has at least one."""
     found: dict[str, list[StoredEpisode]] = {}
     for one in episodes:
         found.setdefault(one.episode.task.task_id, []).append(one)
@@ -102,7 +149,9 @@ def _success(tasks: Sequence[ManifestTask], num_attempts: int, episodes: Sequenc
 
 
 def _rate(name: str, won: Sequence[Sequence[bool]]) -> dict[str, Any]:
-    """`won` holds the attempts at each task. Attempts at one task tend to end alike, so the interval groups them."""
+    """`won` holds the attempts at each task. Attempts at one task tend to have the same outcome, so the interval treats
+    them as a group.
+    """
     trials = list(chain.from_iterable(won))
     is_grouped = any(len(own) > 1 for own in won)
     interval = grouped_interval(won) if is_grouped else wilson_interval(sum(trials), len(trials))
@@ -141,7 +190,8 @@ def _steps(episodes: Sequence[StoredEpisode]) -> dict[str, Any]:
 
 
 def _conditions(episodes: Sequence[StoredEpisode], notes: Sequence[StepNotes]) -> dict[str, Any]:
-    """What the times depend on. Resuming a run may change it, so `parallel` and `num_before` list every value.
+    """The conditions that the times depend on. They may change when a run is resumed, so `parallel` and `num_before`
+    list every value.
 
     Every step of a batch records the number of items that were encoded for the whole batch. Each step therefore
     contributes its share of that number.

@@ -27,6 +27,7 @@ from focusmem.schemas import (
     save_trajectory,
 )
 from focusmem.schemas.run_folder import (
+    AUDIT_FILE,
     ENVIRONMENT_FILE,
     EPISODE_FILE,
     PREPARATION_FILE,
@@ -35,8 +36,10 @@ from focusmem.schemas.run_folder import (
     TASKS_FILE,
     TRAJECTORY_FOLDER,
     VERDICT_FILE,
+    VERDICTS_FOLDER,
     task_folder,
 )
+from focusmem.schemas.screening import Audit
 from focusmem.settings import flattened
 
 _NUM_DIFFERENCES_SHOWN = 4
@@ -83,7 +86,7 @@ class RunStore:
         names = [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]
         names = [name for name in names if not any(f"{name}.".startswith(f"{free}.") for free in may_differ)]
         if not names:
-            if self.folder.manifest() == manifest:
+            if self.folder.manifest().has_same_tasks(manifest):
                 return
             raise ConfigError(
                 f"{self.path} holds a run of other tasks: the suite has changed since. Choose another --out."
@@ -144,6 +147,7 @@ class RunStore:
             trajectory_id=name,
             method=method,
             answer=live.answer,
+            reward=live.reward,
             error=live.error,
             is_blocked=live.is_blocked,
             num_broken=live.num_broken,
@@ -154,8 +158,20 @@ class RunStore:
         write_whole(place / VERDICT_FILE, dump_record(verdict))
         write_whole(place / EPISODE_FILE, dump_record(episode))
 
+    def keep_verdict(self, stored: StoredEpisode, key: str, verdict: Verdict) -> None:
+        """Writes a verdict beside the one that counts. `key` names the judge."""
+        write_whole(stored.folder / VERDICTS_FOLDER / f"{key}.json", dump_record(verdict))
+
+    def keep_audit(self, stored: StoredEpisode, audit: Audit) -> None:
+        write_whole(stored.folder / AUDIT_FILE, dump_record(audit))
+
     def replace_verdict(self, stored: StoredEpisode, verdict: Verdict) -> None:
-        """Writes the new verdict of a finished attempt."""
+        """Writes the new verdict of a finished attempt. A verdict of another judge model that counted before is kept
+        beside it.
+        """
+        earlier = stored.verdict
+        if earlier.consultation is not None and earlier.key != verdict.key:
+            self.keep_verdict(stored, earlier.key, earlier)
         write_whole(stored.folder / VERDICT_FILE, dump_record(verdict))
         found = stored.trajectory()
         if found is not None and found.trajectory.outcome != verdict.outcome:
@@ -163,14 +179,14 @@ class RunStore:
             save_trajectory(stored.folder / TRAJECTORY_FOLDER, judged, found.screenshots, replace=True)
 
     def keep_recalled(self, name: str, stored: StoredTrajectory) -> None:
-        """Stores a trajectory that memory offered, once per run, for people who read the run."""
+        """Stores a trajectory that memory offered, once per run. People who read the run can look at it."""
         place = self.path / RECALLED_FOLDER / name
         if place.exists():
             return
         try:
             save_trajectory(place, stored.trajectory, stored.screenshots)
         except StorageError:
-            if not place.exists():  # otherwise another process of this run was faster
+            if not place.exists():  # otherwise another process of this run has stored it
                 raise
 
 

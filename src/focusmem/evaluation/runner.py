@@ -63,7 +63,7 @@ class Runner:
         self.load_recalled = load_recalled
 
     async def run(self, attempts: Sequence[tuple[Task, int]]) -> None:
-        """Each attempt is a task and a number from one."""
+        """Runs these attempts. Each attempt is a task and a number from one."""
         done = self.store.folder.is_finished
         left = iter([(task, number) for task, number in attempts if not done(task.task_id, number)])
         shared = SharedMind(self.mind, max_together=self.config.num_parallel, patience_s=self.config.patience_s)
@@ -73,7 +73,7 @@ class Runner:
                     for _ in range(self.config.num_parallel):
                         group.create_task(self._work_through(left, shared, room))
         except BaseExceptionGroup as problems:
-            raise problems.exceptions[0] from None  # the first is what stopped the others
+            raise problems.exceptions[0] from None  # the first error stopped the other attempts
         finally:
             await shared.close()
 
@@ -122,7 +122,7 @@ class Runner:
         except TimeoutError:
             if not limit.expired():
                 raise
-            if not episode.is_over:  # otherwise only the closing observation came too late
+            if not episode.is_over:  # otherwise only the closing observation was late, and the result stays
                 limit_s = self.config.episode_s
                 episode.error = f"The episode took longer than its limit of {limit_s:g} s and was ended."
         finally:

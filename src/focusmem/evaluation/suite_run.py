@@ -27,7 +27,8 @@ class RunAbout:
     source: str = "focusmem run"
     """Where its trajectories come from, as a bank shows it."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Every setting, and everything else that decides how episodes go. A run is resumed only with equal values."""
+    """Every setting, and everything else that decides what happens in episodes. A run is resumed only with equal
+    values."""
     may_differ: Sequence[str] = ()
     """Dotted names in `config` that may differ when a run is resumed, because they change nothing but its speed."""
     seeds: Mapping[str, int] = field(default_factory=dict)
@@ -65,12 +66,12 @@ class SuiteRun:
         return manifest_of(self.suite, num_attempts=self.num_attempts)
 
     def attempts(self) -> list[tuple[Task, int]]:
-        """Every attempt of the run, finished or not."""
+        """All attempts of the run, finished or not."""
         tasks = {task.task_id: task for task in self.suite.tasks}
         return [(tasks[task_id], number) for task_id, number in self.manifest().attempts()]
 
     def attempts_left(self) -> list[tuple[Task, int]]:
-        """Those that are not finished."""
+        """The attempts that are not finished."""
         is_finished = self.folder.is_finished
         return [(task, number) for task, number in self.attempts() if not is_finished(task.task_id, number)]
 
@@ -80,7 +81,7 @@ class SuiteRun:
 
     @contextmanager
     def on_record(self) -> Iterator[None]:
-        """The run lasts as long as this block, and is recorded as finished or failed at its end."""
+        """A block during which the run is recorded as running. At its end the run is recorded as finished or failed."""
         run = Run(
             run_id=run_name(self.store.path),
             command=tuple(self.about.command),
@@ -104,14 +105,14 @@ class SuiteRun:
             self.store.let_go()  # also after Ctrl-C
 
     def run(self, choice: BrowserChoice, watcher: Watcher | None = None) -> None:
-        """All attempts that are not finished, in browsers of the suite."""
+        """Runs all attempts that are not finished, in browsers of the suite."""
         with self.on_record():
             self.run_part(self.attempts(), choice, watcher)
 
     def run_part(
         self, attempts: Sequence[tuple[Task, int]], choice: BrowserChoice, watcher: Watcher | None = None
     ) -> None:
-        """Some of the attempts of a run that is on record already, as a worker process takes them."""
+        """Runs some attempts of a run that is already recorded. Worker processes use this."""
 
         async def play() -> None:
             async with AsyncExitStack() as stack:
@@ -122,7 +123,7 @@ class SuiteRun:
     async def attempt(
         self, attempts: Sequence[tuple[Task, int]], make_browser: MakeBrowser, watcher: Watcher | None = None
     ) -> None:
-        """As `run`, but in an event loop that other runs may share."""
+        """Runs attempts in an event loop that other runs may share."""
         preparation = self.folder.preparation()
         runner = Runner(
             self.runner,

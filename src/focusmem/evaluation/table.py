@@ -6,15 +6,19 @@ from typing import Any
 
 from focusmem.errors import ConfigError
 from focusmem.evaluation.comparison import ReadRun, compare_runs
+from focusmem.evaluation.overall import reduced
+from focusmem.schemas.screening import Screening
 
 _GAIN = ("num_pairs", "success_difference", "success_difference_interval", "steps_difference")
 
 
-def tabulate(paths: Sequence[Path]) -> dict[str, Any]:
-    """A row for each run, in the order given. Each run is compared with the first, and with the run above it."""
+def tabulate(paths: Sequence[Path], screenings: Sequence[Screening] = ()) -> dict[str, Any]:
+    """A row for each run, in the order given. Each run is compared with the first, and with the run above it. Runs of a
+    screened suite are reduced to its frozen subset.
+    """
     if len(paths) < 2:
         raise ConfigError("A table needs at least two runs; `focusmem report RUN` shows a single one.")
-    runs = [ReadRun.read(path) for path in paths]
+    runs = reduced([ReadRun.read(path) for path in paths], screenings)
     rows = [
         {
             "run": str(run.path),

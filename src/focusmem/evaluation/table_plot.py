@@ -12,7 +12,9 @@ _BASELINE, _BETTER, _WORSE, _OPEN = "#777777", "#1f6fb4", "#c0392b", "#a9c4da"
 
 
 def plot_table(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Bars in the table's order: pale if the difference from the first run may be chance, red if it is a loss."""
+    """Draws a bar for each run, in the table's order. A bar is pale if the difference from the first run may be due to
+    chance, and red if the run is worse than the first.
+    """
     figure = Figure(figsize=(7.2, 0.9 + 0.42 * len(rows)))
     axes = figure.add_subplot()
     for place, row in enumerate(rows):
@@ -45,6 +47,7 @@ def _label(row: Mapping[str, Any]) -> str:
         return "not judged"
     gain = row["over_first"]
     more = "" if gain is None else f" ({gain['success_difference']:+.1%})"
-    num_errors = row["num_errors"] + row["num_blocked"]
+    num_errors, num_blocked = row["num_errors"], row["num_blocked"]
     errors = f", {num_errors} {'error' if num_errors == 1 else 'errors'}" if num_errors else ""
+    errors += f", {num_blocked} blocked" if num_blocked else ""
     return f"{row['success_rate']:.1%}{more}{errors}"

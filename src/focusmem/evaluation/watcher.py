@@ -1,11 +1,13 @@
-"""A watcher follows the episodes of a run while they go on, such as a live view."""
+"""A watcher, such as a live view, follows the episodes of a run while they run."""
 
 from focusmem.agent.live_episode import LiveEpisode
 from focusmem.schemas import Verdict
 
 
 class Watcher:
-    """Called in the browsers' event loop, so every method must return quickly. This one does nothing."""
+    """A watcher that does nothing, as a base for others. Methods are called in the browsers' event loop, so they must
+    return quickly.
+    """
 
     def began(self, episode: LiveEpisode) -> None:
         """An attempt starts, for the first time or after it broke."""

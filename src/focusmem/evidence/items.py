@@ -6,7 +6,7 @@ from focusmem.errors import ConfigError
 from focusmem.schemas import EvidenceItem, Step, Trajectory
 
 CHUNK_EVENTS = 4
-"""W: the default number of events per working chunk."""
+"""W in the paper: the default number of events per working chunk."""
 
 
 def episodic_items(hits: Iterable[tuple[Trajectory, float]]) -> tuple[EvidenceItem, ...]:
@@ -31,7 +31,8 @@ def working_items(
 ) -> tuple[EvidenceItem, ...]:
     """The steps that have left the prompt, the earliest first.
 
-    Borders are counted from the start of the episode, so a chunk never changes once it is full; only the last grows.
+    The borders of chunks are counted from the start of the episode. A full chunk therefore never changes; only the last
+    chunk grows.
     """
     if chunk_events < 1 or num_recent < 0:
         raise ConfigError(

@@ -1,7 +1,7 @@
 """The raw serialisation of an evidence item: an opening, a turn per event, a closing. Paper, Appendix B.1.
 
-The paper names the number of steps in the header. Here it stands in the closing, so that nothing in front changes
-when a chunk grows and a causal encoder can go on where it stopped.
+The paper names the number of steps in the header. Here it stands in the closing, so that the earlier text stays the
+same when a chunk grows, and a causal encoder can continue where it stopped.
 """
 
 from collections.abc import Mapping

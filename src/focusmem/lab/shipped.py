@@ -18,7 +18,9 @@ SHIPPED_MEMORIES = ("full", "action-only")
 
 @dataclass(frozen=True)
 class Weights:
-    """Paths of existing parts. A missing part raises an error that says how to make it."""
+    """The path of each trained part in a folder. If a part is missing, its path raises an error that says how to make
+    it.
+    """
 
     folder: Path = field(default_factory=lambda: SHIPPED)
 

@@ -163,7 +163,7 @@ class Backbone(nn.Module):
 
     @classmethod
     def toy(cls, *, seed: int = 0, width: int = 64, num_layers: int = 4, dtype: torch.dtype = torch.float32) -> Self:
-        """The same architecture with random weights, for tests and for trying things out."""
+        """The same architecture with random weights, for tests and experiments."""
         tokenizer = byte_tokenizer()
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
         sizes = toy_architecture(vocab_size=len(vocabulary), special_ids=vocabulary, width=width, num_layers=num_layers)
@@ -384,10 +384,11 @@ class Backbone(nn.Module):
         past_mask_BP: Tensor | None = None,
         num_layers: int | None = None,
     ) -> Tensor:
-        """Hidden states (B, S, D): the last ones, after the final norm, or with `num_layers` those after that many
-        blocks.
+        """Hidden states (B, S, D). By default, these are the last hidden states, after the final norm. With
+        `num_layers`, they are the states after that number of blocks.
 
-        `cache` holds the previous positions, and `past_mask_BP` is True for those that count; both grow with each call.
+        `cache` holds the previous positions. `past_mask_BP` is True for previous positions that count. Both grow with
+        each call.
         """
         has_pictures = bool(batch.deep_LVD.shape[1])
         mask_BT = batch.mask_BS if past_mask_BP is None else torch.cat([past_mask_BP, batch.mask_BS], dim=1)

@@ -49,7 +49,7 @@ class ActingParts:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A stored memory, as far as it is known before its weights are read."""
+    """A stored memory whose card has been read. Its weights are read later."""
 
     folder: Path
     config: MemoryConfig
@@ -163,7 +163,9 @@ class Checkpoint:
         return ActingParts(False, False) if stage.get("name") == "stage_a" else trained
 
     def _switches(self, *rooms: str) -> "ActingParts":
-        """What the notes in these rooms say about readout and gate. A part that is not mentioned counts as on."""
+        """Whether readout and gate are on, according to the notes of these rooms. A part that is not mentioned counts
+        as on.
+        """
         damaged, where = f"The card of the checkpoint {self.folder} is damaged", "notes"
         room: Mapping[str, Any] = self.notes
         for name in rooms:
@@ -185,11 +187,12 @@ class Checkpoint:
         return policy.eval()
 
     def load_into(self, policy: MemoryPolicy, *, may_differ: Collection[str] = ()) -> None:
-        """Replace a policy's memory weights by the stored ones; refuse unless they belong there.
+        """Replaces a policy's memory weights by the stored weights. Raises an error if the backbone or the config
+        differs.
 
         `may_differ` names settings that may differ from the checkpoint's. If the settings of gate, readout or state
-        differ, the policy's own part stays; readout and gate stay also if the state differs. If the number of tokens
-        may differ and is smaller, the first tokens are taken.
+        differ, the policy keeps its own part. If the state differs, it keeps its own readout and gate too.
+        If the policy has fewer tokens per block, the first tokens are taken.
         """
         self._check_backbones(policy.backbone, policy.encoder.backbone)
         self._check_config(policy, may_differ)
@@ -222,7 +225,7 @@ class Checkpoint:
                 tensor.copy_(state[name])
 
     def _staying_parts(self, config: MemoryConfig) -> set[str]:
-        """The parts of a memory with this config that do not take over the stored weights."""
+        """The parts of a memory with this config that do not use the stored weights."""
         stored, staying = self.config, set[str]()
         if (stored.state_source, stored.state_layer) != (config.state_source, config.state_layer):
             staying |= {"state", "readout", "gate"}

@@ -1,4 +1,4 @@
-"""Functions of tensors that are compiled where a GPU runs them; on a CPU compiling takes longer than it saves."""
+"""Compiles functions of tensors if they run on a GPU. On a CPU, compiling takes longer than it saves."""
 
 from collections.abc import Callable
 from functools import lru_cache, wraps

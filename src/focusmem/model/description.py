@@ -1,4 +1,4 @@
-"""How large each part is, counted on tensors without contents."""
+"""Counts the parameters of each part, on tensors without contents."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from focusmem.settings import to_plain
 
 
 def describe(backbone: str, config: MemoryConfig, *, encoder: str | None = None) -> dict[str, Any]:
-    """Parameter counts per part for published sizes; names as the command's JSON shows them."""
+    """The parameter counts of each part, by the names that the command's JSON uses."""
     policy = MemoryPolicy(
         _outline(backbone),
         config,

@@ -1,4 +1,4 @@
-"""Evidence items after the encoder: everything a readout needs that does not depend on the decision."""
+"""Encoded evidence items: everything that a readout needs and that does not depend on the decision."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

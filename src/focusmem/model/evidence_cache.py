@@ -295,7 +295,9 @@ class EvidenceCache:
         return [[digests[number] for number in group] for group in groups]
 
     def _lengthened(self, old: dict[str, Tensor], num_kept: int, new: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Each part of an entry, without the old closing. Tokens are the second-to-last axis of every part."""
+        """Joins the kept tokens of each part of an entry with the new tokens, which replace the old closing. Tokens are
+        the second-to-last axis of every part.
+        """
         names = self._part_names() - {"summary", "looks"}
         return {name: torch.cat([old[name][..., :num_kept, :], new[name]], dim=-2) for name in sorted(names)}
 
@@ -366,7 +368,7 @@ def _sealed(entry: dict[str, Tensor]) -> bytes:
 
 
 def _checked(data: bytes) -> dict[str, Tensor] | None:
-    """The tensors of a file; None if the file is damaged."""
+    """Reads the tensors of a file. Returns None if the file is damaged."""
     try:
         header, _ = _parts(data)
         if header["__metadata__"]["sha256"] != _checksum(data):

@@ -35,7 +35,7 @@ def generate(
     """Token ids of each row's reply, without the stop token.
 
     With a temperature, `seeds` gives each row its own random numbers, so a row's reply does not depend on its
-    neighbours in the batch. `fronts` are turns before each row that have been read already.
+    neighbours in the batch. `fronts` holds the turns before each row, if they have been read already.
     """
     if config.temperature > 0 and (seeds is None or len(seeds) != len(rows)):
         raise ConfigError("Sampling needs one seed per row; pass seeds=[...], or temperature=0 for greedy decoding.")

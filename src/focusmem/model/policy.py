@@ -1,4 +1,5 @@
-"""The frozen policy with its memory pathway: encode, read out, decide what to trust, inject, reply.
+"""The frozen policy with its memory pathway. It encodes items, reads blocks, lets the gate decide, injects accepted
+blocks, and replies.
 
 Shapes: B decisions, N evidence items over all decisions, K memory tokens, E encoder width, D policy width, U state
 width, M targets.

@@ -20,6 +20,7 @@ from focusmem.progress import Progress
 from focusmem.recipes.encode_bank import Encoded, encode_bank
 from focusmem.recipes.run_parts import Parts
 from focusmem.schemas import Observation, Preparation, Screenshot, Step, Task, make_action
+from focusmem.suites.task_file import TaskSuite
 
 _NUM_STEPS = 6
 """Steps before the decision of the warm-up: more than a prompt shows, so that working memory is used too."""
@@ -65,8 +66,8 @@ def _view(parts: Parts) -> tuple[int, int]:
     """Width and height of the run's screenshots."""
     if parts.is_lab_suite:
         return VIEW_WIDTH, VIEW_HEIGHT
-    limits = parts.settings.browser.limits or BrowserLimits()
-    return limits.width, limits.height
+    limits = parts.suite.limits if isinstance(parts.suite, TaskSuite) else BrowserLimits()
+    return limits.screenshot_size
 
 
 def _encode(parts: Parts, *, has_line: bool) -> Encoded:

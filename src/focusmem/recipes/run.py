@@ -15,22 +15,29 @@ import torch
 from focusmem.bank.opening import open_bank
 from focusmem.browser.executable import browser_version
 from focusmem.browser.opening import BrowserChoice, BrowserKind, make_grounder, why_no_chromium
+from focusmem.clients.spending import Spending
+from focusmem.clients.spending import spent as read_spending
 from focusmem.errors import FocusmemError, UserError
 from focusmem.evaluation.metrics import summarise
 from focusmem.evaluation.suite_run import RunAbout, SuiteRun
 from focusmem.evaluation.watcher import Watcher
+from focusmem.lab.suite import SPLITS_EVALUATED
 from focusmem.lab.world.experts import expert_rollouts
 from focusmem.lab.world.world import World
 from focusmem.progress import Progress
 from focusmem.recipes.preparation import prepare
+from focusmem.recipes.run_judge import with_store
 from focusmem.recipes.run_parts import Parts, bank_folder
-from focusmem.recipes.run_settings import LAB, SPEED_ONLY, RunSettings
-from focusmem.recipes.run_suite import make_suite
+from focusmem.recipes.run_settings import LAB_SUITES, SPEED_ONLY, RunSettings
+from focusmem.recipes.run_suite import is_address, make_suite
 from focusmem.schemas import Task, read_episode
 from focusmem.settings import to_plain
 from focusmem.worker_processes import worker_processes
 
 _LOOK_S = 0.5
+
+REPLIES = "replies"
+"""The folder of an endpoint's replies in a run's."""
 
 
 Watch = Callable[[Sequence[tuple[Task, int]], int], Watcher]
@@ -40,9 +47,11 @@ Watch = Callable[[Sequence[tuple[Task, int]], int], Watcher]
 def run(
     settings: RunSettings, folder: Path, *, watch: Watch | None = None, command: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Makes the attempts that `folder` lacks, and sums up the whole run. Only a single process can be watched."""
+    """Makes the attempts that `folder` lacks, and computes the figures of the whole run. A watcher works only with a
+    single process.
+    """
     settings = settled(settings)
-    parts = Parts(settings, make_suite(settings))
+    parts = Parts(_with_store(settings, folder), make_suite(settings))
     suite_run = make_run(settings, parts, folder, command)
     with suite_run.on_record():
         left = suite_run.attempts_left()
@@ -54,14 +63,34 @@ def run(
             suite_run.run_part(suite_run.attempts(), browser_choice(settings), watcher)
         else:
             _share_out(settings, suite_run)
-    return summarise(suite_run.folder)
+    results = summarise(suite_run.folder)
+    spending = spent(_with_store(settings, folder))
+    return results if spending is None else {**results, "spending": spending.as_json()}
+
+
+def spent(settings: RunSettings) -> Spending | None:
+    """What a policy behind an endpoint has cost so far; None for other policies."""
+    store = settings.policy.endpoint.store
+    return read_spending(store) if is_address(settings.policy.name) and store is not None else None
+
+
+def _with_store(settings: RunSettings, folder: Path) -> RunSettings:
+    """The settings with a place for an endpoint's replies. It is the run's own, so that a run that is resumed, or an
+    attempt that starts again, pays for no reply twice.
+    """
+    settings = replace(settings, judge=with_store(settings.judge, folder))
+    policy = settings.policy
+    if policy.endpoint.store is not None or not is_address(policy.name):
+        return settings
+    endpoint = replace(policy.endpoint, store=folder / REPLIES)
+    return replace(settings, policy=replace(policy, endpoint=endpoint))
 
 
 def settled(settings: RunSettings) -> RunSettings:
     """The settings with `auto` replaced by the browser to use, and with the sites that the bank covers."""
     kind = choose_browser(settings)[0]
     settings = replace(settings, browser=replace(settings.browser, kind=kind))
-    sites = None if settings.suite.name != LAB or settings.suite.lab.sites else _covered_sites(settings)
+    sites = None if settings.suite.name not in LAB_SUITES or settings.suite.lab.sites else _covered_sites(settings)
     if sites is None:
         return settings
     return replace(settings, suite=replace(settings.suite, lab=replace(settings.suite.lab, sites=sites)))
@@ -75,7 +104,7 @@ def _covered_sites(settings: RunSettings) -> tuple[str, ...] | None:
     if memory.lab_bank_sites is None:
         return None
     world = World(settings.suite.lab.world_seed)
-    rollouts = expert_rollouts(world, "e", num_sites=memory.lab_bank_sites)
+    rollouts = expert_rollouts(world, SPLITS_EVALUATED[settings.suite.name], num_sites=memory.lab_bank_sites)
     return tuple(sorted({rollout.task.site_id for rollout in rollouts}))
 
 
@@ -90,7 +119,7 @@ def choose_browser(settings: RunSettings) -> tuple[BrowserKind, str | None]:
     reason = asyncio.run(why_no_chromium())
     if reason is None:
         return "chromium", None
-    if kind == "chromium" or settings.suite.name != LAB:
+    if kind == "chromium" or settings.suite.name not in LAB_SUITES:
         raise UserError(reason)
     return "raster", reason
 
@@ -98,7 +127,10 @@ def choose_browser(settings: RunSettings) -> tuple[BrowserKind, str | None]:
 def browser_choice(settings: RunSettings) -> BrowserChoice:
     kind = settings.browser.kind
     assert kind != "auto", "settled"
-    return BrowserChoice(kind=kind, grounder=make_grounder(settings.browser.grounder))
+    chosen = settings.browser
+    return BrowserChoice(
+        kind=kind, grounder=make_grounder(chosen.grounder, chosen.grounder_model, chosen.grounder_endpoint)
+    )
 
 
 def make_run(settings: RunSettings, parts: Parts, folder: Path, command: Sequence[str] = ()) -> SuiteRun:
@@ -106,7 +138,7 @@ def make_run(settings: RunSettings, parts: Parts, folder: Path, command: Sequenc
     mind = parts.mind()
     identities = {
         "policy": parts.policy.identity,
-        "prompts": parts.wording.digest,
+        "prompts": parts.prompts_digest,
         "memory": mind.front.identity,
         "retriever": None if mind.retriever is None else mind.retriever.identity,
     }
@@ -150,7 +182,7 @@ def _share_out(settings: RunSettings, suite_run: SuiteRun) -> None:
 def _take_part(settings: RunSettings, folder: Path, number: int) -> None:
     num = settings.num_processes
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // num))
-    parts = Parts(settings, make_suite(settings))
+    parts = Parts(_with_store(settings, folder), make_suite(settings))
     suite_run = make_run(settings, parts, folder)
     attempts = suite_run.attempts()[number::num]
     if any(one in attempts for one in suite_run.attempts_left()):
@@ -167,7 +199,9 @@ def _watch(suite_run: SuiteRun, processes: Sequence[BaseProcess]) -> None:
         are_at_work = True
         while are_at_work:
             wait([process.sentinel for process in processes if process.is_alive()], timeout=_LOOK_S)
-            are_at_work = any(process.is_alive() for process in processes)  # first, to miss no episode
+            are_at_work = any(
+                process.is_alive() for process in processes
+            )  # before counting, so that no episode is missed
             done = [one for one in left if folder.is_finished(*one)]
             left = [one for one in left if one not in done]
             for one in done:

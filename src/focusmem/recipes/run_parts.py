@@ -7,6 +7,8 @@ from pathlib import Path
 
 from focusmem.agent.api import trained_use
 from focusmem.agent.bank_retriever import BankRetriever
+from focusmem.agent.formats.base import ActionFormat
+from focusmem.agent.formats.registry import make_format
 from focusmem.agent.fronts.base import Front
 from focusmem.agent.fronts.empty import EmptyFront
 from focusmem.agent.fronts.latent import LatentFront, MemoryUse
@@ -24,18 +26,22 @@ from focusmem.evidence import Serialiser
 from focusmem.files import cache_folder, sha256_hex
 from focusmem.lab.memory.embedder import is_update
 from focusmem.lab.memory.embedder import load_embedder as load_update
+from focusmem.lab.memory.misled import LabMisleading, MisledRetriever
 from focusmem.lab.memory.oracle import OracleRetriever, show_notes
 from focusmem.lab.memory.recall import LabBank, searchable
 from focusmem.lab.memory.variants import VARIANTS, load_memory, variant
 from focusmem.lab.policy.texts import Texts
 from focusmem.lab.shipped import SHIPPED_MEMORIES, Weights
 from focusmem.lab.suite import LabSuite
+from focusmem.lab.world.misleading import misleading_rollouts
+from focusmem.lab.world.tasks import site_names
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
 from focusmem.model.devices import fast_dtype, usable_device
 from focusmem.model.evidence_cache import EvidenceCache
-from focusmem.recipes.run_settings import LAB, PolicySettings, RunSettings
+from focusmem.recipes.run_settings import LAB, LAB_SUITES, PolicySettings, RunSettings
 from focusmem.recipes.run_suite import is_address
+from focusmem.settings import nearest
 from focusmem.suites.base import Suite
 
 LATENT = "latent"
@@ -53,7 +59,7 @@ class Wording:
 
     @classmethod
     def of(cls, source: str | None, *, shows_errors: bool = True) -> "Wording":
-        """Our own wording (None), the laboratory's, or that of a folder."""
+        """The wording for a name: None is our own wording, `lab` the laboratory's, and anything else is a folder."""
         if source == LAB:
             texts = Texts.load(shows_errors=shows_errors)
             return cls(texts.prompt, texts.serialise)
@@ -91,10 +97,18 @@ class Parts:
     def _check(self) -> None:
         """Checks everything that can be checked before anything is loaded."""
         memory = self.settings.memory
+        _check_policy(self.settings)
         if memory.name not in memory_names():
-            raise ConfigError(f"There is no memory '{memory.name}'; choose one of {', '.join(memory_names())}.")
+            raise ConfigError(
+                f"There is no memory '{memory.name}'; choose one of {', '.join(memory_names())}."
+                f"{nearest(memory.name, memory_names())}"
+            )
         if memory.name in _OF_LAB and not isinstance(self.suite, LabSuite):
-            raise ConfigError(f"The memory '{memory.name}' knows the laboratory's own answers; use it with `lab` only.")
+            raise ConfigError(
+                f"The memory '{memory.name}' knows the laboratory's own answers; use it with {' or '.join(LAB_SUITES)}."
+            )
+        if memory.lab_misleading.labels:
+            self._check_misleading()
         if memory.checkpoint is not None and not self.is_latent:
             raise ConfigError(
                 f"memory.checkpoint is {memory.checkpoint}, but the memory '{memory.name}' is not a trained one; leave "
@@ -105,6 +119,18 @@ class Parts:
                 f"The memory '{memory.name}' needs a checkpoint, the folder that training printed at its end; give it "
                 f"with --checkpoint. Only {' and '.join(SHIPPED_MEMORIES)} ship, for the shipped policy."
             )
+
+    def _check_misleading(self) -> None:
+        memory = self.settings.memory
+        if not isinstance(self.suite, LabSuite):
+            raise ConfigError("memory.lab_misleading is for the laboratory only; leave it out.")
+        if not memory.lab_misleading.replaces_hits and (memory.bank is not None or memory.name in _OF_LAB):
+            raise ConfigError(
+                "memory.lab_misleading adds to the bank of all experts, but this run searches another one; leave out "
+                "--bank, or set memory.lab_misleading.replaces_hits=true."
+            )
+        if memory.name == "notes":
+            raise ConfigError("The memory 'notes' has no words about misleading trajectories; choose another one.")
 
     @property
     def is_latent(self) -> bool:
@@ -141,13 +167,27 @@ class Parts:
 
     @cached_property
     def wording(self) -> Wording:
-        source = self.settings.policy.prompts
+        source = None if self.action_format else self.settings.policy.prompts
         is_lab = self.is_shipped_policy or isinstance(self.suite, LabSuite)
         return Wording.of(LAB if source is None and is_lab else source, shows_errors=self.shows_errors)
 
+    @cached_property
+    def action_format(self) -> ActionFormat | None:
+        """The format of a foreign agent; None for our own."""
+        policy = self.settings.policy
+        prompts = None if policy.prompts is None else Path(policy.prompts)
+        return make_format(policy.format, prompts, shows_errors=policy.shows_errors is not False)
+
+    @property
+    def prompts_digest(self) -> str:
+        """Equal for equal wordings of everything that the policy is asked."""
+        return (self.action_format or self.wording).digest
+
     @property
     def shows_errors(self) -> bool:
-        """Whether prompts say which actions failed: as the memory was trained, or as the settings say."""
+        """Whether prompts say which actions failed. A trained memory gets the prompts of its training; without one, the
+        settings decide.
+        """
         asked = self.settings.policy.shows_errors
         if self.checkpoint is None:
             return asked is not False
@@ -178,7 +218,7 @@ class Parts:
         """The given bank; otherwise, in the laboratory, all trajectories of experts; otherwise the bank that ships."""
         memory = self.settings.memory
         if memory.bank is None and isinstance(self.suite, LabSuite):
-            return _experts_bank(self.suite, self.embedder, memory.lab_bank_sites)
+            return _experts_bank(self.suite, self.embedder, memory.lab_bank_sites, memory.lab_misleading)
         if memory.bank is None and not self.is_shipped_policy:
             raise ConfigError(f"The memory '{memory.name}' finds trajectories in a bank; give it with --bank.")
         return open_bank(bank_folder(memory.bank or LAB, self.weights))
@@ -187,9 +227,12 @@ class Parts:
     def retriever(self) -> Retriever | None:
         if not self.front.num_found:
             return None
-        if self.settings.memory.name in _OF_LAB:
-            return self.oracle
         memory = self.settings.memory
+        if memory.lab_misleading.labels and memory.lab_misleading.replaces_hits:
+            assert isinstance(self.suite, LabSuite), "checked above"
+            return MisledRetriever(self.suite.world, memory.lab_misleading)
+        if memory.name in _OF_LAB:
+            return self.oracle
         return BankRetriever(self.bank, self.embedder, outcomes=memory.outcomes, only_trusted=memory.only_trusted)
 
     @cached_property
@@ -206,6 +249,7 @@ class Parts:
             prompt=self.wording.prompt,
             history=history,
             seed=self.settings.policy.seed,
+            action_format=self.action_format,
         )
 
 
@@ -269,11 +313,24 @@ def _latent_front(parts: Parts) -> Front:
 # Policies, embedders and banks
 
 
+def _check_policy(settings: RunSettings) -> None:
+    policy, memory = settings.policy, settings.memory
+    if policy.model is not None and not is_address(policy.name):
+        raise ConfigError(
+            f"policy.model is {policy.model!r}, but the policy {policy.name!r} is no endpoint; give the endpoint's URL "
+            "as --policy."
+        )
+    if policy.format != "json" and (memory.name != "none" or memory.shows_history):
+        raise ConfigError(
+            f"The prompt of the format '{policy.format}' has no place for memory; use --memory none, or --format json."
+        )
+
+
 def load_policy(settings: PolicySettings, weights: Weights) -> Policy:
     if is_address(settings.name):
         from focusmem.agent.chat_policy import ChatPolicy
 
-        return ChatPolicy.connect(settings.name, settings.generation)
+        return ChatPolicy.connect(settings.name, settings.model, settings.generation, settings.endpoint)
     device = usable_device(settings.device)
     source = weights.policy if settings.name == LAB else settings.name
     return LocalPolicy(Backbone.load(source, dtype=fast_dtype(device), device=device), settings.generation)
@@ -299,6 +356,12 @@ def bank_folder(name: str, weights: Weights | None = None) -> Path:
     return (weights or Weights()).bank if name == LAB else Path(name)
 
 
-def _experts_bank(suite: LabSuite, embedder: Embedder, num_sites: int | None) -> SearchableBank:
-    bank = LabBank(suite.world, "e", num_sites=num_sites)
+def _experts_bank(
+    suite: LabSuite, embedder: Embedder, num_sites: int | None, misleading: LabMisleading
+) -> SearchableBank:
+    bank = LabBank(suite.world, suite.split, num_sites=num_sites)
+    if misleading.labels:
+        sites = site_names(suite.split)[:num_sites]
+        misled = misleading_rollouts(suite.world, sites, misleading.labels, misleading.num_each)
+        bank = LabBank(suite.world, suite.split, rollouts=[*bank.rollouts, *misled])
     return searchable(bank, embedder, kept=cache_folder() / "lab-bank")

@@ -219,7 +219,7 @@ def _look(tower: Any, num_patches: int) -> tuple[float, float]:
 
 
 def _linear(module: Any, num_inputs: int) -> tuple[float, float]:
-    """Operations and bytes of a module whose matrices are each used once for every input."""
+    """Operations and bytes of a module that uses each of its matrices once for every input."""
     matrices = [one for one in module.parameters() if one.ndim > 1]
     return 2.0 * num_inputs * sum(one.numel() for one in matrices), float(sum(one.nbytes for one in matrices))
 

@@ -14,7 +14,7 @@ from focusmem.data.config import DataConfig
 from focusmem.data.decisions import TrajectoryDecisions
 from focusmem.data.finding import FoundForTrajectory
 from focusmem.data.preparation import Prepared
-from focusmem.errors import ConfigError
+from focusmem.errors import ConfigError, TrainingError
 from focusmem.lab.memory.embedder import READS_LESS, is_update
 from focusmem.lab.memory.variants import with_lab_sizes
 from focusmem.lab.policy.texts import PROMPTS as LAB_PROMPTS
@@ -56,7 +56,7 @@ class TrajectoryTraining(MemoryTraining):
     evaluation: tuple[Path, ...] = ()
     """Files of tasks for a later evaluation. Trajectories that could give one of them away are left out."""
     batching: BatchingConfig = field(default_factory=BatchingConfig)
-    thresholds: tuple[_Threshold, ...] | None = PAPER_THRESHOLDS
+    thresholds: Annotated[tuple[_Threshold, ...], Field(min_length=1)] | None = PAPER_THRESHOLDS
     """Candidates for the gate's threshold, as trusts. The choice is the candidate that makes the actions of validation
     trajectories likeliest. None allows any value. Without validation trajectories the threshold stays as it is."""
 
@@ -68,7 +68,7 @@ class TrajectoryTraining(MemoryTraining):
         return replace(data, prompts=LAB_PROMPTS) if self.policy == _LAB and data.prompts is None else data
 
     def evaluation_tasks(self) -> list[Task]:
-        """Each task twice: under the id that a run of the file gives it, and under the id in the file."""
+        """The tasks of the files, each twice: with the id that a run gives it, and with the id in the file."""
         tasks = [task for path in self.evaluation for task in TaskSuite.from_file(path).tasks]
         return tasks + [task.model_copy(update={"task_id": task.task_id.partition("/")[2]}) for task in tasks]
 
@@ -136,6 +136,7 @@ def train_on_trajectories(
     `prepared` was made from `training.shipped_data()`. If torchrun or `accelerate launch` has started several
     processes, each works on its share of every batch.
     """
+    check_taught(training, prepared)
     deadline, variant, data = Deadline(training.max_minutes), training.variant, training.shipped_data()
     begin_record(folder, training, seed=training.loop_a.seed, device=str(policy.device), command=command)
 
@@ -171,6 +172,20 @@ def _held_out(validation: TrajectoryDecisions, num_decisions: int) -> TrainingBa
     num = sum(validation.num_decisions(trajectory) for trajectory in range(validation.num_trajectories))
     return (
         TrajectoryBatches(validation, BatchingConfig(num_decisions=min(num, num_decisions))).batch(0) if num else None
+    )
+
+
+def check_taught(training: TrajectoryTraining, prepared: Prepared) -> None:
+    """Raises TrainingError if the teacher has just failed to give a single functional answer that can be learnt."""
+    taught = prepared.taught
+    needs_answers = training.learns_content and training.variant.stage_a.functional_weight > 0
+    if taught is None or not needs_answers or taught.num_targets or not taught.discarded:
+        return
+    reasons = ", ".join(f"{reason} {num}" for reason, num in taught.reasons.most_common())
+    raise TrainingError(
+        f"The policy gave {taught.discarded.total()} functional answers, and none of them can be learnt ({reasons}). "
+        "Use a policy that follows such instructions, ask in other words (the texts in `questions` of the folder in "
+        "--set data.prompts=FOLDER), or train without functional answers (--set variant.stage_a.functional_weight=0)."
     )
 
 

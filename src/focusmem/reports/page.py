@@ -21,10 +21,10 @@ from focusmem.reports.page_data import CountFigures, PageData, Watcher, no_figur
 from focusmem.schemas import RunFolder
 
 MAX_PAGE_BYTES: Final = 60_000_000
-"""A page that would be larger keeps its pictures in a folder beside it."""
+"""Maximum size of a page with its pictures. A larger page keeps its pictures in a folder beside it."""
 
 _PARTS: Final = Path(__file__).parent / "page_parts"
-# Each part uses only those before it; the last one starts the page.
+# Each part uses only earlier parts; the last part starts the page.
 _PROGRAM: Final = ("elements.js", "pictures.js", "header.js", "memory.js", "step.js", "episode.js", "main.js")
 _SLOT: Final = re.compile(r"\{\{([a-z_]+)\}\}")
 _PICTURE_NAME: Final = re.compile(r"[0-9a-f]{64}\.webp")
@@ -52,13 +52,13 @@ def write_page(
     labels: Sequence[str] | None = None,
     count_figures: CountFigures = no_figures,
 ) -> WrittenPage:
-    """Writes the page of one run, or of two beside each other, over any page that exists.
+    """Writes the page of one run, or of two runs beside each other. An existing page is replaced.
 
     `watch` is called after each episode. `labels` name the runs; otherwise their methods and folders do.
     `count_figures` computes the figures of a run that is not finished and has none.
     """
     if len(runs) not in (1, 2):
-        raise ConfigError(f"A page shows one run or two beside each other, not {len(runs)}.")
+        raise ConfigError(f"A page shows one run, or two runs beside each other, but not {len(runs)}.")
     data = PageData(runs, watch, labels=labels, count_figures=count_figures)
     text = _page(data, picture_folder=None) if data.pictures.num_bytes * 4 / 3 <= max_bytes else None
     folder = path.with_name(f"{path.stem}_pictures")

@@ -1,4 +1,6 @@
-"""Runs as plain JSON for the page: a small index that is read at once, and episodes that are read when shown."""
+"""Converts runs to plain JSON for the page: a small index that the page reads at once, and episodes that it reads when
+they are shown.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -29,7 +31,7 @@ LEVELS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+
 ValueT = TypeVar("ValueT")
 
 Watcher: TypeAlias = Callable[[bool], None]
-"""Called after each episode with whether it could be read."""
+"""Called after each episode, with True if it could be read."""
 
 CountFigures: TypeAlias = Callable[[Manifest, Sequence[StoredEpisode]], dict[str, Any]]
 """Computes the figures of a run that has stored none."""
@@ -198,7 +200,7 @@ def picture_of(ref: ScreenshotRef) -> dict[str, Any]:
 
 
 def seen_and_done(step: Step) -> dict[str, Any]:
-    """The data that steps of episodes and of recalled trajectories share."""
+    """The data that is the same for a step of an episode and a step of a recalled trajectory."""
     shot = step.screenshot
     point = step.click_point and [step.click_point[0] / shot.width, step.click_point[1] / shot.height]
     return {
@@ -235,7 +237,9 @@ def _level(weight: float, peak: float) -> str:
 
 
 def rows_of(episodes: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """A row for each attempt at each task, in the order of the first run, with the episode of each run that made it."""
+    """A row for each attempt at each task, in the order of the first run. A row holds the episode of each run that made
+    this attempt.
+    """
     places: dict[tuple[str, int], list[int | None]] = {}
     for run, own in enumerate(episodes):
         for place, episode in enumerate(own):
@@ -266,8 +270,8 @@ def _row(
 
 
 def first_divergence(first: Sequence[dict[str, Any]], second: Sequence[dict[str, Any]]) -> int | None:
-    """The first step whose actions differ, or that only one episode has. Reasons given for an action do not count;
-    replies that are no action are compared as text.
+    """The first step whose actions differ, or that only one episode has. The reasoning of an action is not compared.
+    Replies that are not actions are compared as text.
     """
     for place, (one, other) in enumerate(zip_longest(first, second)):
         if one is None or other is None or _decision(one) != _decision(other):

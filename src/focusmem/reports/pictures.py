@@ -1,4 +1,4 @@
-"""The pictures of a page: each screenshot once, made small, named by the digest of the original."""
+"""The pictures of a page. Each screenshot is stored once, reduced in size, and named by the digest of the original."""
 
 import io
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ QUALITY: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """WebP files by the digest of the screenshot they were made from."""
+    """Holds WebP files. The key of each file is the digest of the screenshot that it was made from."""
 
     files: dict[str, bytes]
     missing: dict[str, str]
@@ -53,7 +53,7 @@ class Pictures:
 
 
 def small_picture(image: Image.Image) -> bytes:
-    image.thumbnail((MAX_SIDE, MAX_SIDE))  # never enlarges
+    image.thumbnail((MAX_SIDE, MAX_SIDE))  # makes pictures smaller, never larger
     exact = _webp(image, lossless=True)
     if len(exact) <= LOSSLESS_BYTES:
         return exact

@@ -6,6 +6,8 @@ from typing import Any
 from focusmem.schemas import Outcome
 from focusmem.schemas.action import AnyAction
 
+_NUM_HEX = 12
+
 OUTCOMES: dict[Outcome, str] = {
     "success": "solved",
     "failure": "not solved",
@@ -34,8 +36,31 @@ def cache_state(figures: Mapping[str, Any]) -> str:
     return "-" if num_encoded is None else f"{_numbers(before or [0])} before, {num_encoded} while acting"
 
 
+def task_set(figures: Mapping[str, Any]) -> str:
+    """Which tasks the rates are over, in one line that another lab can compare with its own."""
+    subset = figures["subset"]
+    parts = [f"Tasks: {figures['num_tasks']} of {subset['suite']}"]
+    if subset["revision"] is not None:
+        parts.append(f"revision {subset['revision']}")
+    if subset["num_days"] is not None:
+        parts.append(f"dates moved by {subset['num_days']} days")
+    if subset["num_left_out"]:
+        parts.append(f"{subset['num_left_out']} left out")
+    if subset["sha256"] is not None:
+        parts.append(f"subset {subset['sha256'][:_NUM_HEX]}")
+    return ", ".join(parts) + "."
+
+
 def _numbers(values: Sequence[int]) -> str:
     return " or ".join(map(str, values)) or "-"
+
+
+def judge_words(judge: Mapping[str, Any]) -> str:
+    """A judge with its model, and what departs from its profile."""
+    profile = "" if judge["profile"] is None else f" ({judge['profile']})"
+    model = "" if judge["model"] is None else f" by {judge['model']}"
+    departures = "; ".join(judge["departures"])
+    return f"Judged with {judge['judge']}{profile}{model}." + (f" Departures: {departures}." if departures else "")
 
 
 def counted(num: int, word: str) -> str:

@@ -27,6 +27,7 @@ from focusmem.schemas.prompt import Instruction, Prompt, Turn, TurnRole
 from focusmem.schemas.record import Record, dump_record, parse_record
 from focusmem.schemas.run import Environment, Run
 from focusmem.schemas.run_folder import (
+    FrozenSubset,
     Manifest,
     ManifestTask,
     Preparation,
@@ -50,7 +51,7 @@ from focusmem.schemas.trajectory_folder import (
     load_trajectory,
     save_trajectory,
 )
-from focusmem.schemas.verdict import JudgeCost, Outcome, Verdict
+from focusmem.schemas.verdict import Consultation, JudgeCost, JudgeReply, Outcome, StrictReading, Verdict
 
 __all__ = [
     "ACTION_NAMES",
@@ -60,14 +61,17 @@ __all__ = [
     "Click",
     "Closing",
     "Conditions",
+    "Consultation",
     "ControlInfo",
     "Environment",
     "Episode",
     "EvidenceItem",
+    "FrozenSubset",
     "Goto",
     "Hit",
     "Instruction",
     "JudgeCost",
+    "JudgeReply",
     "LeftOut",
     "Manifest",
     "ManifestTask",
@@ -90,6 +94,7 @@ __all__ = [
     "StoredEpisode",
     "StoredScreenshots",
     "StoredTrajectory",
+    "StrictReading",
     "Task",
     "Trajectory",
     "Turn",

@@ -109,6 +109,8 @@ def make_action(name: str, **arguments: str) -> AnyAction:
 
 # Writing actions, and describing them to the policy.
 
+_ENTER_HINT: Final = "; Enter is pressed after it"
+
 # JSON leaves these as they are, although many readers (`str.splitlines` among them) end a line there.
 _LINE_BREAKS: Final = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
 
@@ -122,11 +124,13 @@ def action_to_json(action: AnyAction) -> str:
     return text.translate(_LINE_BREAKS)
 
 
-def action_schema_text() -> str:
+def action_schema_text(*, presses_enter: bool = False) -> str:
     """The prompt's description of actions: a line for each action, then a line for the arguments that all of them
-    share.
+    share. `presses_enter` says that `type` presses Enter after the text.
     """
     hints = {name: _argument_hints(cls) for name, cls in ACTION_TYPES.items()}
+    if presses_enter:
+        hints["type"]["text"] = hints["type"]["text"].removesuffix(">") + _ENTER_HINT + ">"
     shared = [key for key in next(iter(hints.values())) if all(key in own for own in hints.values())]
     lines = []
     for name, own in hints.items():

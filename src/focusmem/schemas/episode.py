@@ -72,6 +72,16 @@ class StepNotes(Record):
     """The part of the decision that did not fit into the query of the search; absent if everything fitted."""
     num_prompt_tokens: Count | None = None
     """Tokens of the prompt without memory; absent if the policy does not tell."""
+    num_reply_tokens: Count | None = None
+    """Tokens of the reply, thoughts included; absent if the policy does not tell."""
+    cost_usd: Annotated[float, Field(ge=0)] | None = None
+    """The cost of the reply: 0 if it was read from a store; absent if no price is known."""
+    thoughts: Text | None = None
+    """The policy's thoughts before its answer; absent if the reply has none. Thoughts are never read as an action.
+    """
+    departures: tuple[Text, ...] = ()
+    """Parameters that were left out of the request because the policy's endpoint refused them, such as a temperature.
+    """
     num_memory_tokens: Count | None = None
     """Tokens that memory put in front of the prompt; absent if the policy does not tell."""
     is_readable: bool = True
@@ -111,6 +121,8 @@ class Episode(Record):
     """The agent's memory, by the name that reports use."""
     answer: Text | None = None
     """The answer in the policy's `stop` action; absent if it did not stop."""
+    reward: float | None = None
+    """The reward that the page had given at the end; absent if the suite has no automatic rewards."""
     error: Text | None = None
     """The error of the world that ended the attempt, if there was one."""
     is_blocked: bool = False

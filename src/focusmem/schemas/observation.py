@@ -22,7 +22,7 @@ class ControlInfo(Record):
     kind: ControlKind
     """Whether it leads to a page (link), does something (button) or takes text (field)."""
     left: _Place
-    """In pixels of the screenshot, like the three that follow."""
+    """The left edge, in pixels of the screenshot. The next three fields have the same unit."""
     top: _Place
     width: _Extent
     height: _Extent
@@ -40,3 +40,7 @@ class Observation:
     title: str
     controls: tuple[ControlInfo, ...]
     """The controls in view, from top to bottom."""
+    reward: float | None = None
+    """The reward that the page has given so far; None if it gives none. Only suites with automatic rewards fill it."""
+    is_over: bool = False
+    """Whether the page itself has ended the task, so that further actions would change nothing."""

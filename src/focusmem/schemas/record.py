@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, NoReturn, TypeVar, get_args
 
@@ -15,6 +16,8 @@ MAX_TEXT_LENGTH = 100_000
 MAX_DOCUMENT_BYTES = 32 * 2**20
 MAX_JSON_DEPTH = 32
 MAX_JSON_INTEGER = 2**64
+
+_NOT_STORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 class Record(BaseModel):
@@ -39,6 +42,13 @@ def storable(text: str) -> str:
     except UnicodeEncodeError:
         raise ValueError("should not contain half of a surrogate pair") from None
     return text
+
+
+def storable_text(text: str) -> str:
+    """Text of a model or a page in a form that a record can hold. Such text may contain any character, and none of
+    them may end a run.
+    """
+    return _NOT_STORABLE.sub("\ufffd", text)[:MAX_TEXT_LENGTH]
 
 
 def not_empty(text: str) -> str:
@@ -124,9 +134,13 @@ def parse_record(cls: type[RecordT], text: str | bytes, origin: str) -> RecordT:
         return cls.model_validate_json(data)
     except ValidationError as error:
         first, *others = error.errors(include_url=False)
-    field = _field_name(first["loc"], document) or "the document"
-    more = f" (and {len(others)} more)" if others else ""
-    raise RecordError(f"{origin}: {field} {describe_problem(first)}{more}.")
+    # A misspelt field is both missing and unknown; the unknown name shows where the mistake is.
+    shown = [first, *(other for other in others if other["type"] == "extra_forbidden")][:2]
+    told = " and ".join(
+        f"{_field_name(one['loc'], document) or 'the document'} {describe_problem(one)}" for one in shown
+    )
+    num_more = len(others) + 1 - len(shown)
+    raise RecordError(f"{origin}: {told}{f' (and {num_more} more)' if num_more else ''}.")
 
 
 def describe_problem(problem: ErrorDetails) -> str:

@@ -4,12 +4,18 @@
 <run>/environment.json                         the code and the machine
 <run>/tasks.json                               the frozen set of tasks
 <run>/episodes/<task>/<attempt>/trajectory/    screenshots and actions; missing if no step was taken
-<run>/episodes/<task>/<attempt>/verdict.json   the judgement; it may be replaced later
+<run>/episodes/<task>/<attempt>/verdict.json   the judgement that counts; it may be replaced later
+<run>/episodes/<task>/<attempt>/verdicts/      judgements by each judge that judged again, a file for each
+<run>/episodes/<task>/<attempt>/audit.json     whether a site stood in the agent's way, if the run was screened
 <run>/episodes/<task>/<attempt>/episode.json   how the attempt went; written last, so its presence means finished
 <run>/recalled/<trajectory>/                   trajectories that memory offered
 <run>/results.json                             the figures
+<run>/judging.json                             what each judge cost, and how far judges agree
+<run>/screening.json                           the frozen subset, if the run was screened
+<run>/import.json                              what was read and what was refused, if the run was imported
 """
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,10 +36,12 @@ from focusmem.schemas.record import (
     Record,
     RecordT,
     Text,
+    TextMap,
     dump_record,
     parse_record,
 )
 from focusmem.schemas.run import Environment, Run
+from focusmem.schemas.screening import Audit, Screening
 from focusmem.schemas.task import Task
 from focusmem.schemas.trajectory_folder import StoredTrajectory, load_trajectory
 from focusmem.schemas.verdict import Outcome, Verdict
@@ -45,6 +53,11 @@ RESULTS_FILE = "results.json"
 PREPARATION_FILE = "preparation.json"
 EPISODE_FILE = "episode.json"
 VERDICT_FILE = "verdict.json"
+VERDICTS_FOLDER = "verdicts"
+AUDIT_FILE = "audit.json"
+JUDGING_FILE = "judging.json"
+SCREENING_FILE = "screening.json"
+IMPORT_FILE = "import.json"
 EPISODES_FOLDER = "episodes"
 TRAJECTORY_FOLDER = "trajectory"
 RECALLED_FOLDER = "recalled"
@@ -55,6 +68,32 @@ class ManifestTask(Record):
     task_id: NonEmptyText
     kind: Text | None = None
     """The group in which reports sum up the task, if the suite has groups."""
+
+
+class FrozenSubset(Record):
+    """Which tasks of a data set were attempted, as exactly as another lab needs to repeat it."""
+
+    sha256: Digest
+    """The digest of ids, instructions as asked, moves of dates, and the revision. Hosts and judges do not count."""
+    revision: Text | None = None
+    """The version of the data set."""
+    num_days: int | None = None
+    """By how many days dates were moved; absent if they were not."""
+    left_out: TextMap = Field(default_factory=dict)
+    """Tasks of the data set that cannot be attempted, by id, each with the reason."""
+
+    @classmethod
+    def of(
+        cls, tasks: Sequence[Task], *, revision: str | None = None, left_out: Mapping[str, str] | None = None
+    ) -> Self:
+        moves = {task.date_shift.num_days for task in tasks if task.date_shift is not None}
+        asked = [[task.task_id, task.instruction, task.date_shift and task.date_shift.num_days] for task in tasks]
+        return cls(
+            sha256=sha256_hex(json.dumps([revision, asked]).encode()),
+            revision=revision,
+            num_days=max(moves, default=None),
+            left_out=dict(left_out or {}),
+        )
 
 
 class Manifest(Record):
@@ -69,6 +108,8 @@ class Manifest(Record):
     num_attempts: Annotated[int, Field(ge=1, le=MAX_ATTEMPTS)] = 1
     """Attempts at each task."""
     tasks: tuple[ManifestTask, ...]
+    subset: FrozenSubset | None = None
+    """The tasks as another lab would repeat them; absent in runs of earlier versions."""
 
     @model_validator(mode="after")
     def _has_different_tasks(self) -> Self:
@@ -83,13 +124,26 @@ class Manifest(Record):
         return self
 
     @classmethod
-    def of(cls, suite: str, tasks: Sequence[Task], kind_of: Mapping[str, str | None], *, num_attempts: int = 1) -> Self:
+    def of(
+        cls,
+        suite: str,
+        tasks: Sequence[Task],
+        kind_of: Mapping[str, str | None],
+        *,
+        num_attempts: int = 1,
+        subset: FrozenSubset | None = None,
+    ) -> Self:
         return cls(
             suite=suite,
+            subset=subset,
             sha256=sha256_hex(b"".join(map(dump_record, tasks))),
             num_attempts=num_attempts,
             tasks=tuple(ManifestTask(task_id=task.task_id, kind=kind_of.get(task.task_id)) for task in tasks),
         )
+
+    def has_same_tasks(self, other: Self) -> bool:
+        """Whether two runs attempt the same tasks equally often."""
+        return self.model_copy(update={"subset": None}) == other.model_copy(update={"subset": None})
 
     @property
     def kind_of(self) -> dict[str, str | None]:
@@ -125,6 +179,18 @@ class StoredEpisode:
     @property
     def is_won(self) -> bool:
         return self.outcome == "success"
+
+    def verdicts(self) -> dict[str, Verdict]:
+        """The verdict of each judge by its key, the one that counts included."""
+        folder = self.folder / VERDICTS_FOLDER
+        paths = sorted(folder.glob("*.json")) if folder.is_dir() else []
+        verdicts = {path.stem: _read(Verdict, path) for path in paths}
+        return {self.verdict.key: self.verdict, **verdicts} if self.verdict.key not in verdicts else verdicts
+
+    def audit(self) -> Audit | None:
+        """Whether a site stood in the agent's way; None if the attempt was not audited."""
+        path = self.folder / AUDIT_FILE
+        return _read(Audit, path) if path.exists() else None
 
     def trajectory(self) -> StoredTrajectory | None:
         """The trajectory, with the outcome of the current verdict; None if no step was taken."""
@@ -222,6 +288,11 @@ class RunFolder:
         if not isinstance(results, dict):
             raise RecordError(f"{path} should hold one JSON object, but it holds something else.")
         return results
+
+    def screening(self) -> Screening | None:
+        """The frozen subset; None if the run was not screened."""
+        is_there = os.path.lexists(self.path / SCREENING_FILE)
+        return self._record(Screening, SCREENING_FILE) if is_there else None
 
     def _record(self, cls: type[RecordT], name: str) -> RecordT:
         return _read(cls, self.path / name)

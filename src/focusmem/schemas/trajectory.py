@@ -26,7 +26,7 @@ class Step(Record):
     url: Text | None = None
     """The page's address before the action."""
     click_point: tuple[Pixel, Pixel] | None = None
-    """The point on the screenshot that the description was found at, as (x, y) from the top left corner."""
+    """The point on the screenshot where the description was found, as (x, y) from the top left corner."""
     error: Text | None = None
     """The error when the action was read or performed, as shown to the policy."""
 
@@ -74,5 +74,7 @@ class Trajectory(Record):
     """How the attempt ended."""
     source: NonEmptyText
     """Where the trajectory comes from, for example a corpus or a run."""
+    presses_enter: bool | None = None
+    """Whether `type` pressed Enter after the text when this was recorded; None means no."""
     annotations: Annotations = Annotations()
     """Further annotations of its task."""

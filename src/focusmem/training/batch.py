@@ -1,4 +1,4 @@
-"""What one step learns from: decisions, and the evidence items they share."""
+"""The data of one training step: decisions, and the evidence items that they share."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,14 +17,14 @@ from focusmem.training.lessons import Lesson
 @dataclass(frozen=True, kw_only=True)
 class TrainingItem:
     item_id: str
-    """For people, and for messages."""
+    """A name for people, which messages use."""
     role: Role
     prompt: Prompt
     """The raw serialisation."""
     lesson: Lesson | None = None
-    """What the teacher said about it; only stage A's content losses need it."""
+    """The teacher's answers about the item; only the content losses of stage A need them."""
     group: str = ""
-    """Items of one group look alike. A gate learns more from telling these apart."""
+    """Items of one group look alike. A gate learns more from negatives of the same group."""
 
     def __post_init__(self) -> None:
         if self.role not in get_args(Role):
@@ -34,18 +34,19 @@ class TrainingItem:
 
     @cached_property
     def digest(self) -> str:
-        """Equal for items that neither encoder nor teacher can tell apart."""
+        """Equal for items that are the same to encoder and teacher."""
         return sha256_hex(f"{self.role} {prompt_digest(self.prompt)}".encode())
 
 
 @dataclass(frozen=True)
 class ItemUse:
     item: int
-    """Which of the batch's items."""
+    """The index of the item in the batch."""
     rank: int
     """The place among this decision's items of the same role."""
     is_negative: bool = False
-    """Put in to mislead, so that the gate learns to drop it. A stage without a gate leaves it out."""
+    """Whether the item was added to mislead, so that the gate learns to drop it. A stage without a gate leaves it
+    out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +62,9 @@ class Pixels:
     """Pictures of one size that the data drew itself, for screenshots that carry no PNG."""
 
     digests: tuple[str, ...]
-    """Of the screenshots they stand for."""
+    """The digests of the screenshots that the pictures stand for."""
     pixels_NHWC: Tensor
-    """Bytes, red, green and blue."""
+    """Bytes; the channels are red, green and blue."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +85,7 @@ class TrainingBatch:
 
     @classmethod
     def merged(cls, batches: Iterable["TrainingBatch"]) -> "TrainingBatch":
-        """Several as one; items with the same content become one item."""
+        """Several batches as one. Items with the same content become one item."""
         items: dict[str, TrainingItem] = {}
         decisions: list[Decision] = []
         for batch in batches:

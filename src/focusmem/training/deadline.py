@@ -1,4 +1,4 @@
-"""The time that several stages have together."""
+"""The time limit of several stages together."""
 
 import time
 from dataclasses import replace
@@ -8,11 +8,11 @@ from focusmem.training.config import LoopConfig
 
 class Deadline:
     def __init__(self, max_minutes: float | None) -> None:
-        """Time counts from now on; None sets no limit."""
+        """The time counts from now on. None means no limit."""
         self._ends = None if max_minutes is None else time.monotonic() + max_minutes * 60
 
     def limit(self, loop: LoopConfig) -> LoopConfig:
-        """A stage's loop, with no more than the time that is left. A stage always takes one step."""
+        """The config of a stage's loop, limited to the time that is left. A stage always takes at least one step."""
         if self._ends is None:
             return loop
         left = max(1e-9, (self._ends - time.monotonic()) / 60)

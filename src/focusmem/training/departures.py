@@ -17,7 +17,7 @@ RECIPE_NOTE: Final = "recipe"
 DEPARTURES_NOTE: Final = "departures"
 SCALE_NOTE: Final = "scale"
 ROUNDED: Final = "weights are rounded to bfloat16 when a stage ends"
-"""The sentence on a card for a training of which a stage stores half."""
+"""The sentence on the card of a memory if a stage of its training rounded weights to bfloat16."""
 
 _SCALE: Final = frozenset(
     {
@@ -34,7 +34,8 @@ _NOT_COMPARED: Final = frozenset(
         "packs_rows", "stores_half", "num_passes", "max_group_tokens", "max_query_change", "num_held_out",
     }
 )  # fmt: skip
-"""Settings for places, speed and random numbers, and settings that a card shows elsewhere or in words."""
+"""Settings that are not compared: folders, speed, random numbers, and settings that the card shows elsewhere or in
+words."""
 _MODELS: Final = frozenset({"policy", "embedder"})
 _WORDING: Final = "data.prompts"
 
@@ -58,7 +59,7 @@ class Departures:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a training's settings come from."""
+    """What the settings of a training are compared with."""
 
     recipe: str
     paper: Mapping[str, Any]
@@ -102,7 +103,7 @@ def _unused(stage_b: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 
 def _loops(settings: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """How each stage that is trained steps."""
+    """The loop settings of each stage that is trained."""
     stage_b, gate = settings["variant"]["stage_b"], settings.get("gate")
     if settings["start"] is None or stage_b is None:
         yield settings["loop_a"]
@@ -113,7 +114,7 @@ def _loops(settings: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _shown(name: str, value: Any) -> str:
-    """A setting's value. Of folders only the name, because a card is published and where they lie is private."""
+    """A setting's value. Of a folder only the name is shown, because a card is published and the path is private."""
     if value is None:
         return "not set"
     if name == _WORDING:
@@ -124,6 +125,6 @@ def _shown(name: str, value: Any) -> str:
 
 
 def _name_of_model(source: str) -> str:
-    """A hub id or a short name as it is; of a folder its own name."""
+    """The name of a model: a hub id or a short name as it is, or the last part of a folder's path."""
     is_hub_id = HUB_ID.fullmatch(source) is not None and not Path(source).is_dir()
     return source if is_hub_id else Path(source).absolute().name

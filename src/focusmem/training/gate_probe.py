@@ -1,8 +1,9 @@
-"""How well right blocks can be told from misleading ones at all: a new gate is trained with labels on frozen blocks.
+"""Measures how well any gate can separate right from misleading blocks: a new gate is trained with labels on frozen
+blocks.
 
-A memory's own gate gets no label for ordinary blocks, and some memories have no gate. The probe measures all of them
-alike: does what a gate sees still tell which decision a block belongs to? It sees what the memory's gate would see: the
-block, and with `GateConfig.sees_evidence` a mean over the item itself.
+A memory's own gate gets no label for ordinary blocks, and some memories have no gate. The probe measures all memories
+in the same way: does the gate's input still show which decision a block belongs to? The probe sees what the memory's
+gate would see: the block, and with `GateConfig.sees_evidence` a mean over the item itself.
 
 Shapes: N blocks, K memory tokens, D policy width, U width of the state, E evidence width.
 """
@@ -29,16 +30,17 @@ class LabelledBlocks:
     evidence_NE: Tensor
     is_right_N: Tensor
     hidden: Mapping[int, Tensor] = field(default_factory=dict)
-    """By layer: the state as hidden states after so many blocks of the policy, if it was asked for."""
+    """The state made of hidden states after a number of the policy's blocks, by that number. Empty unless it was asked
+    for."""
 
     def seen_from(self, layer: int) -> "LabelledBlocks":
-        """The same with another state: hidden states after this layer."""
+        """The same blocks with another state: hidden states after this layer."""
         return replace(self, state_NU=self.hidden[layer])
 
 
 @torch.no_grad()
 def labelled_blocks(policy: MemoryPolicy, batches: Iterable[Offered], *, layers: Sequence[int] = ()) -> LabelledBlocks:
-    """Every block, with the state it was offered for and whether it belongs there."""
+    """Every block, with the state of its decision, and whether it belongs to this decision."""
     found: list[tuple[Tensor, ...]] = []
     for offered in batches:
         memory = offered.memory
@@ -49,7 +51,7 @@ def labelled_blocks(policy: MemoryPolicy, batches: Iterable[Offered], *, layers:
         seen = (memory.gate_state_NU.float(), memory.blocks_NKD.float(), memory.evidence_NE.float())
         found.append((*seen, ~torch.tensor(offered.is_negative), *hidden))
     if not found:
-        raise ConfigError("There is not one block in the data to probe.")
+        raise ConfigError("The data holds no block to probe.")
     state, blocks, evidence, is_right, *others = (torch.cat(parts) for parts in zip(*found, strict=True))
     return LabelledBlocks(state, blocks, evidence, is_right.to(state.device), dict(zip(layers, others, strict=True)))
 
@@ -64,10 +66,10 @@ def probe_auc(
     learning_rate: float = 1e-3,
     seed: int = 0,
 ) -> float:
-    """Area under the curve on held-out blocks, of a gate trained on the others; both kinds count the same.
+    """The area under the curve on held-out blocks, for a gate that is trained on the other blocks. Right and misleading
+    blocks have equal weight in its training.
 
-    Learning to compare a block with a decision takes thousands of sites: a probe that saw a few hundred knows them by
-    heart.
+    Learning to compare a block with a decision takes thousands of sites. A probe that saw a few hundred memorises them.
     """
     device = learnt.state_NU.device
     torch.manual_seed(seed)
@@ -82,7 +84,7 @@ def probe_auc(
     optimizer = torch.optim.AdamW(gate.parameters(), lr=learning_rate, weight_decay=0.1)
     share = learnt.is_right_N.float().mean()
     weights_N = torch.where(learnt.is_right_N, 0.5 / share, 0.5 / (1 - share))
-    pooled_NKD = learnt.blocks_NKD.mean(dim=1, keepdim=True)  # all that a gate looks at
+    pooled_NKD = learnt.blocks_NKD.mean(dim=1, keepdim=True)  # only what a gate sees
     for _ in range(num_steps):
         some = torch.randperm(len(weights_N), device=device)[:batch_size]
         logits_N = gate.logits(learnt.state_NU[some], pooled_NKD[some], learnt.evidence_NE[some])

@@ -1,7 +1,7 @@
-"""What the teacher said about an item, in memory and on disk.
+"""Lessons: the teacher's answers about an item, in memory and on disk.
 
 A lesson is stored under the item's content, the teacher and the wording of the questions, so another policy never reads
-a stale one. Its files are written whole and the card last: a card means a whole lesson.
+a stale one. Each file is written whole, and the card is written last, so a lesson with a card is complete.
 """
 
 from collections.abc import Mapping
@@ -28,10 +28,10 @@ class Description:
     question: Prompt
     text: str
     ids: tuple[int, ...]
-    """As generated, with the end mark unless the limit cut it off."""
+    """The ids as generated. They end with the end mark, unless the length limit cut the description off."""
     hidden_MD: Tensor | None
-    """The frozen policy's last hidden states, before the head, from which each of the M ids is predicted. None: they
-    are worked out in the step that needs them, from the raw item."""
+    """The frozen policy's last hidden states, before the head, from which each of the M ids is predicted. If None, they
+    are computed from the raw item in the step that needs them."""
 
 
 @dataclass(frozen=True)
@@ -44,26 +44,29 @@ class FunctionalPair:
 class Lesson:
     description: Description | None
     functional: tuple[FunctionalPair, ...] = ()
-    """Answers that hold exactly the fields asked for; there may be none."""
+    """Answers with the requested fields, and nothing else; there may be none."""
 
 
 class _Card(Record):
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
+    """Increased also when other answers count as good. The lessons are then made again."""
     item: Digest
     description: Text
     description_ids: tuple[int, ...]
     targets: TextMap
-    """Good answers by subtype."""
+    """Usable answers, by subtype."""
     discarded: dict[Text, Discarded]
-    """What was wrong with the others, by subtype."""
+    """What was wrong with the other answers, by subtype."""
     hidden_sha256: Digest
 
 
 class LessonStore:
-    """The lessons of one policy, asked in one wording. Reading needs no weights, so worker processes may do it."""
+    """The lessons of one policy, for one wording of the questions. Reading them needs no weights, so worker processes
+    can do it.
+    """
 
     def __init__(self, folder: Path, *, policy: str, questions: Questions) -> None:
-        """`policy` names the teacher and all that shapes its answers."""
+        """`policy` names the teacher and everything that its answers depend on."""
         self.folder, self.questions = folder, questions
         self._context = sha256_hex(f"{policy} {questions.digest}".encode())[:32]
 
@@ -89,14 +92,16 @@ class LessonStore:
         write_whole(self._path(item, "json"), dump_record(card))
 
     def read(self, item: str, *, name: str = "") -> Lesson:
-        """The lesson about an item, by its digest; `name` is for the message when there is none."""
+        """The lesson about an item, by its digest. `name` is the item's name in the error message if there is no
+        lesson.
+        """
         card, hidden_MD = self._read(item, name or item[:12])
         description = Description(self.questions.ask(DESCRIBE), card.description, card.description_ids, hidden_MD)
         pairs = [FunctionalPair(self.questions.ask(subtype), text) for subtype, text in card.targets.items()]
         return Lesson(description, tuple(pairs))
 
     def discarded(self, item: str) -> dict[str, Discarded] | None:
-        """What was wrong with discarded answers, by subtype; None if there is no whole lesson."""
+        """What was wrong with discarded answers, by subtype; None if there is no complete lesson."""
         try:
             return dict(self._read(item, item[:12])[0].discarded)
         except StorageError:

@@ -20,7 +20,7 @@ class _Shares(Dataset[list[Prepared] | UserError]):
     def __getitem__(self, number: int) -> list[Prepared] | UserError:
         try:
             return self.preparer.shares(self.data.batch(number), self.shares, self.num_shares)
-        except UserError as error:  # handed on, since a worker would bury the sentence in its traceback
+        except UserError as error:  # passed on, because a worker process would wrap the message in a traceback
             return error
 
 
@@ -34,9 +34,9 @@ def prepared_batches(
     num_workers: int = 0,
     device: torch.device | None = None,
 ) -> Iterator[tuple[list[Prepared], float]]:
-    """These shares of each batch, with the seconds that were spent waiting for them."""
+    """Yields these shares of each batch, with the seconds that were spent waiting for them."""
     if num_workers:
-        gc.freeze()  # or every worker's collector goes through all that it shares, and so copies it
+        gc.freeze()  # otherwise the garbage collector of every worker would touch, and so copy, all shared objects
     loader = DataLoader(
         _Shares(data, preparer, shares, num_shares),
         batch_size=None,

@@ -1,7 +1,7 @@
 """The one training loop. A stage says what is learnt; the loop steps, reports, saves and resumes.
 
-All random numbers of a step come from the run's seed, the step and the share of the batch, and batches come by number;
-so resuming equals never having stopped.
+All random numbers of a step come from the run's seed, the step and the share of the batch, and a batch is determined by
+its number. A resumed run therefore equals an uninterrupted one.
 """
 
 import time
@@ -30,11 +30,11 @@ from focusmem.training.vital_signs import HeldOut
 class TrainingResult:
     folder: Path
     num_steps: int
-    """Done so far, over all runs in the folder."""
+    """The number of steps so far, over all runs in the folder."""
     is_finished: bool
-    """False if the time was up; call again to resume."""
+    """False if the time limit stopped the run. The same call resumes it."""
     losses: Mapping[str, float]
-    """Of the last step of this run; empty when there was none to do."""
+    """The losses of the last step of this run; empty if there was no step left."""
     waiting_rate: float
     """Share of this run's time that was spent waiting for data."""
     memory: Path | None

@@ -1,4 +1,5 @@
-"""The losses of all stages, each as a sum: the divisor is known only when all processes have counted.
+"""The losses of all stages, each as a sum. The divisor is known only after all processes have counted their tokens and
+blocks.
 
 Shapes: M target positions, V vocabulary, D policy width, N blocks, P pairs of blocks.
 """
@@ -12,7 +13,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 _MAX_LOGITS = 2**28
-"""Scores held at once: the head of a published size has 151,936 rows."""
+"""Maximum number of scores in memory at once. The head of a published size has 151,936 rows."""
 
 
 def token_loss(logits_MV: Tensor, targets_M: Tensor) -> Tensor:
@@ -35,12 +36,13 @@ def semantic_loss(student_MV: Tensor, teacher_MV: Tensor) -> Tensor:
 
 
 def drop_loss(logits_N: Tensor) -> Tensor:
-    """-log(1 - sigmoid(g)) of blocks that were put in to mislead."""
+    """-log(1 - sigmoid(g)), summed over blocks that were added to mislead."""
     return F.softplus(_wide(logits_N)).sum()
 
 
 def order_loss(wrong_N: Tensor, right_M: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
-    """-log sigmoid(g right - g wrong) of each pair (wrong, right): the mean over those of a wrong block, then the sum.
+    """-log sigmoid(g right - g wrong) of each pair (wrong, right). First the mean over the pairs of each wrong block is
+    taken, then the sum over wrong blocks.
 
     It pushes the two blocks of a pair apart, so it neither opens nor closes the gate.
     """
@@ -51,16 +53,17 @@ def order_loss(wrong_N: Tensor, right_M: Tensor, pairs: Sequence[tuple[int, int]
 
 
 def parting_loss(wrong_N: Tensor, right_M: Tensor) -> Tensor:
-    """-log sigmoid(g right - g wrong) of all pairs: the mean over right blocks, then the sum over wrong ones. As it
-    falls, the area under the curve grows."""
+    """-log sigmoid(g right - g wrong) of all pairs: the mean over right blocks, then the sum over wrong blocks. When
+    this loss falls, the area under the curve grows.
+    """
     return F.softplus(_wide(wrong_N)[:, None] - _wide(right_M)[None, :]).mean(dim=1).sum()
 
 
 def over_positions(
     loss: Callable[..., Tensor], *parts: Tensor, vocabulary: int, max_logits: int = _MAX_LOGITS
 ) -> Tensor:
-    """A loss summed over positions, a piece at a time; with several pieces, the backward pass computes the scores
-    again. `parts` have one row per position; `loss` takes a piece of each.
+    """Sums a loss over positions, one piece of positions at a time. If there are several pieces, the backward pass
+    computes the scores again. `parts` have one row per position; `loss` takes a piece of each.
     """
     size = max(1, max_logits // vocabulary)
     if parts[0].shape[0] <= size:

@@ -1,4 +1,4 @@
-"""What each step did, averaged over a few steps and written as a line of JSON."""
+"""The figures of training steps, averaged over a few steps and written as a line of JSON."""
 
 import json
 import time
@@ -18,37 +18,37 @@ from focusmem.training.vital_signs import VITAL_SIGNS_NOTE, VitalSigns
 @dataclass(frozen=True)
 class StepReport:
     step: int
-    """Steps done, this one included."""
+    """The number of steps so far, including this one."""
     losses: Mapping[str, float]
-    """Each part as it enters the objective before its weight, and `total`."""
+    """Each loss before its weight is applied, and `total`, the weighted sum."""
     gradient_norm: float
-    """Before clipping."""
+    """The gradient norm before clipping."""
     learning_rate: float
     passage: Passage
     num_tokens: int
-    """Read and answered by all processes, padding not counted."""
+    """Tokens that all processes read, without padding."""
     waited_s: float
-    """Spent waiting for data."""
+    """Seconds that were spent waiting for data."""
     vital_signs: VitalSigns | None = None
-    """After the step; None in stage A, and at steps without a line in the metrics."""
+    """The vital signs after the step; None in stage A, and at steps without a line in the metrics."""
 
 
 @dataclass
 class Metrics:
-    """Steps since the last line, and the file that lines go to."""
+    """Collects the steps since the last line, and writes lines to a file."""
 
     path: Path
     _steps: list[StepReport] = field(default_factory=list)
     _since: float = field(default_factory=time.monotonic)
 
     def cut_after(self, step: int) -> None:
-        """Removes lines about steps that a resumed run does again."""
+        """Removes lines about steps that a resumed run repeats."""
         lines = [json.dumps(line) for line in read_metrics(self.path) if line["step"] <= step]
         if self.path.exists():
             write_whole(self.path, "".join(f"{line}\n" for line in lines).encode())
 
     def losses_until(self, step: int) -> set[str]:
-        """Losses that had anything to learn from up to a step."""
+        """The losses that had at least one target up to a step."""
         return {name for line in read_metrics(self.path) if line["step"] <= step for name in line["loss"]}
 
     def vital_signs_until(self, step: int) -> dict[str, Any] | None:
@@ -61,7 +61,7 @@ class Metrics:
         self._steps.append(report)
 
     def write(self, device: torch.device) -> None:
-        """One line about the steps since the last one."""
+        """Writes one line about the steps since the last line."""
         if not self._steps:
             return
         took_s = max(1e-9, time.monotonic() - self._since)

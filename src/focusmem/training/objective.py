@@ -1,4 +1,4 @@
-"""A share of a batch as one number to minimise."""
+"""Turns a share of a batch into one number to minimise."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from focusmem.training.vital_signs import sums_of_share
 
 
 class Objective(nn.Module):
-    """A module, because DDP needs one; its parameters are only those that the stage trains."""
+    """The objective as a module, because DDP needs one. Its parameters are only those that the stage trains."""
 
     def __init__(self, policy: MemoryPolicy, stage: Stage, config: LoopConfig, look: Look | None) -> None:
         super().__init__()
@@ -28,19 +28,19 @@ class Objective(nn.Module):
     def forward(
         self, share: Prepared, scales: Mapping[str, float], generator: torch.Generator
     ) -> tuple[Tensor, Losses]:
-        """The sum of the losses, each times its scale, and the losses themselves."""
+        """Returns the sum of the losses, each multiplied by its scale, and the losses themselves."""
         policy, stage, config, look = self._held
         rows = embed(policy, share, look)
         with self._precision():
             losses = stage.losses(policy, share, rows, max_tokens=config.max_group_tokens, generator=generator)
-        # A share may use no item, and a draw may keep no block, but DDP waits for a gradient of every weight.
+        # A share may use no item, and the sampled gate may keep no block, but DDP waits for a gradient of every weight.
         total = torch.cat([parameter.flatten() for parameter in self.parts.parameters()]).sum() * 0
         for name in stage.weights.keys() & losses.sums.keys():
             total = total + losses.sums[name] * scales[name]
         return total, losses
 
     def norm_moments(self, share: Prepared) -> Tensor:
-        """The inputs that calibrate the stage's fresh norms, from a share of a batch."""
+        """The sums over a share of a batch that are needed to calibrate the stage's fresh norms."""
         policy, stage, config, look = self._held
         rows = embed(policy, share, look)
         with self._precision():
@@ -63,7 +63,7 @@ class Objective(nn.Module):
 
 @contextmanager
 def in_training(policy: MemoryPolicy, trained_parts: tuple[str, ...], *, packs_rows: bool = False) -> Iterator[None]:
-    """Only these parts learn, and the pathway is in training mode; afterwards everything is restored."""
+    """A block in which only these parts learn and the pathway is in training mode. Its end restores everything."""
     parts = policy.trained_parts()
     for name, part in parts.items():
         if any(parameter.dtype != torch.float32 for parameter in part.parameters()):

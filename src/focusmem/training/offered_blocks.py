@@ -1,4 +1,4 @@
-"""Every block of some data as the gate sees it: read for its decision, before it is kept or dropped."""
+"""Reads every block of some data for its decision, before the gate keeps or drops it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Offered:
     rows: EmbeddedShare
     memory: Memory
     is_negative: list[bool]
-    """Of each block, whether it was put in to mislead."""
+    """For each block, whether it was added to mislead."""
 
     def logits(self, policy: MemoryPolicy) -> list[float]:
         """The gate's logit of each block."""
@@ -40,7 +40,7 @@ def offered_blocks(
     look: Look | None = None,
     num_workers: int = 0,
 ) -> Iterator[Offered]:
-    """Batch by batch; batches without any block are left out."""
+    """Yields the blocks batch by batch. Batches without any block are left out."""
     stage, preparer = StageB(StageBConfig(is_dynamic=is_dynamic)), Preparer(policy, Needs(negatives=True))
     for [share], _ in prepared_batches(data, preparer, range(data.num_batches), num_workers=num_workers):
         rows = embed(policy, share, look)

@@ -1,5 +1,5 @@
-"""A prepared share through the memory pathway: each picture is seen once, each item encoded once, rows of similar
-length together.
+"""Runs a prepared share through the memory pathway. Each picture is seen once and each item is encoded once. Rows of
+similar length run together.
 
 Shapes: I items, N blocks, K memory tokens, D policy width, M target positions.
 """
@@ -51,13 +51,13 @@ def embed(policy: MemoryPolicy, share: Prepared, look: Look | None = None) -> Em
 
 
 def brought_along(pixels: Pixels | None, look: Look | None, backbone: Backbone) -> Mapping[str, VisionFeatures]:
-    """Features of the pictures that a batch carries, or that were seen beforehand."""
+    """Features of the pictures that a batch carries, or features that were computed beforehand."""
     if isinstance(look, Mapping):
         return look
     if pixels is None or not pixels.digests:
         return {}
     if look is None:
-        raise ConfigError("A batch carries pixels, but nothing was given that sees them; pass look=... as well.")
+        raise ConfigError("A batch carries pixels, but there is no function for their features; pass look=... as well.")
     return look(replace(pixels, pixels_NHWC=pixels.pixels_NHWC.to(backbone.device, non_blocking=True)))
 
 
@@ -76,14 +76,14 @@ class EncodedShare:
         return cls(groups, numbers)
 
     def fixed_blocks(self, policy: MemoryPolicy, roles: Sequence[int]) -> Tensor:
-        """The block (I, K, D) of each item that serves every decision, read once per item."""
+        """The fixed block of each item, (I, K, D). It is the same for every decision, so it is read once per item."""
         order = [number for group in self.numbers for number in group]
         blocks_IKD = policy.read(self.groups, [Place(0, roles[number], 0) for number in order], None)
         back = sorted(range(len(order)), key=order.__getitem__)
         return blocks_IKD.index_select(0, torch.tensor(back, device=blocks_IKD.device))
 
     def for_uses(self, item_of_use: Sequence[int]) -> tuple[list[EncodedItems], list[int]]:
-        """Items as the uses of a share read them, without copies, and the order of the uses in them."""
+        """The items in the order in which the uses of a share read them, without copies, and this order of the uses."""
         groups, order = [], []
         for group, numbers in zip(self.groups, self.numbers, strict=True):
             place_of = {number: place for place, number in enumerate(numbers)}
@@ -95,7 +95,7 @@ class EncodedShare:
 
 
 def shared_blocks(blocks_IKD: Tensor, items: Sequence[int], places: Sequence[Place]) -> Memory | None:
-    """Fixed blocks where they are used; all of them pass."""
+    """Places fixed blocks where they are used. All of them pass, because there is no gate."""
     if not items:
         return None
     chosen_NKD = blocks_IKD.index_select(0, torch.tensor(items, device=blocks_IKD.device))
@@ -123,7 +123,7 @@ def reply_nats(backbone: Backbone, rows: Sequence[Row], *, max_tokens: int) -> l
 
 @torch.no_grad()
 def row_sums(backbone: Backbone, rows: Sequence[Row], hidden: Sequence[Tensor]) -> Tensor:
-    """The same as `token_sum`, row by row, without a gradient."""
+    """Like `token_sum`, but one value for each row, and without a gradient."""
     lengths = [len(row.target_ids) for row in rows]
     device = backbone.device
     ids_M = torch.tensor([token for row in rows for token in row.target_ids], device=device)
@@ -144,7 +144,7 @@ def token_sum(backbone: Backbone, rows: Sequence[Row], hidden: Sequence[Tensor])
 
 
 def semantic_sum(backbone: Backbone, hidden: Sequence[Tensor], teacher_MD: Tensor) -> Tensor:
-    """KL from the teacher's stored states to the student's, both through the frozen head."""
+    """KL(teacher || student). The scores of both are computed from hidden states with the frozen head."""
     return over_positions(
         lambda student_MD, taught_MD: semantic_loss(backbone.logits(student_MD), backbone.logits(taught_MD)),
         torch.cat(list(hidden)),

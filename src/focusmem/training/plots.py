@@ -1,4 +1,4 @@
-"""Plots of a run: each loss over the steps, the share of blocks that pass the gate, and the vital signs."""
+"""Plots a run: each loss over the steps, the share of blocks that pass the gate, and the vital signs."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ _FLAT = 20
 
 
 def plot_run(folder: Path, *, title: str) -> list[Path]:
-    """Draws `losses.png`; `gate.png` if a gate was in use; `vital.png` if vital signs were measured."""
+    """Draws `losses.png`. If a gate was in use, it also draws `gate.png`; if vital signs were measured, `vital.png`."""
     lines = read_metrics(folder / "metrics.jsonl")
     if not lines:
         return []
@@ -55,7 +55,7 @@ def _losses(lines: list[dict[str, Any]], path: Path, title: str) -> Path:
 
 
 def _scale(axes: Axes, values: list[float]) -> None:
-    """The scale begins at zero; it is logarithmic if the end of a curve could not be told from zero."""
+    """The scale begins at zero. It is logarithmic if the end of a curve would look like zero."""
     if min(values, default=0.0) > 0 and max(values) > _FLAT * values[-1]:
         axes.set_yscale("log")
     else:

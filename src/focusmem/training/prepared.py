@@ -36,15 +36,15 @@ class Needs:
 class Prepared:
     items: PackedRows
     roles: tuple[int, ...]
-    """Of each item."""
+    """The role of each item."""
     decisions: PackedRows
     item_of_use: tuple[int, ...]
     places: tuple[Place, ...]
-    """Where each use belongs; its row is the decision's."""
+    """The place of each use. Its row is the row of the decision."""
     is_negative: tuple[bool, ...]
-    """Of each use."""
+    """Whether each use is a negative."""
     questions: PackedRows
-    """About single items: descriptions first, then functional targets."""
+    """The questions about single items: descriptions first, then functional targets."""
     item_of_question: tuple[int, ...]
     num_descriptions: int
     teacher_MD: Tensor | None
@@ -55,13 +55,13 @@ class Prepared:
     """The descriptions behind their raw items, as the frozen policy reads them, if no states were stored."""
     pixels: Pixels | None = None
     foreign: tuple[tuple[int, int], ...] = ()
-    """Decisions with items of other tasks that are negatives for the gate there; they are not in front of
-    the prompt.
+    """Pairs of a decision and an item of another task, which is a negative for the gate. These items are not in front
+    of the prompt.
     """
 
     @property
     def counts(self) -> dict[str, int]:
-        """What each loss is a sum over."""
+        """The number of tokens or blocks that each loss is summed over."""
         lengths = [len(ids) for ids in self.questions.target_ids]
         misled, trusted = self._misled(), self._trusted()
         return {
@@ -73,7 +73,7 @@ class Prepared:
         }
 
     def _misled(self) -> list[int]:
-        """The decision of every misleading use, then of every item of another task."""
+        """The decision of every misleading use, then the decision of every item of another task."""
         used = [place.row for place, negative in zip(self.places, self.is_negative, strict=True) if negative]
         return used + [row for row, _ in self.foreign]
 
@@ -92,7 +92,7 @@ class Prepared:
                 yield from own
 
     def pin_memory(self) -> "Prepared":
-        """Called by the loader, so that copying to a GPU need not wait."""
+        """Called by the loader, so that copies to a GPU are asynchronous."""
         pixels = self.pixels and replace(self.pixels, pixels_NHWC=self.pixels.pixels_NHWC.pin_memory())
         return replace(
             self,
@@ -106,16 +106,16 @@ class Prepared:
 
 
 class Preparer:
-    """From batches to tokens, for one policy and one stage. It holds no weights, so worker processes can use it."""
+    """Turns batches into tokens, for one policy and one stage. It holds no weights, so worker processes can use it."""
 
     def __init__(self, policy: MemoryPolicy, needs: Needs) -> None:
         self.chat, self.reader_chat = policy.backbone.chat, policy.encoder.backbone.chat
         self.width, self.needs = policy.backbone.width, needs
 
     def shares(self, batch: TrainingBatch, numbers: Sequence[int], num_shares: int) -> list[Prepared]:
-        """Some shares of a batch, each prepared."""
+        """Prepares some shares of a batch."""
         if not (self.needs.semantic or self.needs.functional):
-            batch = batch.without_lessons()  # items that are there for their content alone need not be read
+            batch = batch.without_lessons()  # items that are there only for the content losses are not needed
         if not self.needs.negatives:
             batch = batch.without_negatives()
         return [self._prepare(batch.share(number, num_shares)) for number in numbers]
@@ -146,7 +146,9 @@ class Preparer:
     def _descriptions(
         self, items: Sequence[TrainingItem]
     ) -> tuple[list[tuple[int, TokenRow]], list[TokenRow], list[Tensor]]:
-        """What the student is asked, by item; and either what the teacher reads, or its states."""
+        """The student's questions with the index of their item. Also either the rows that the teacher reads, or its
+        stored states.
+        """
         rows: list[tuple[int, TokenRow]] = []
         teachers: list[TokenRow] = []
         hidden: list[Tensor] = []
@@ -161,7 +163,7 @@ class Preparer:
             else:
                 hidden.append(description.hidden_MD)
         if teachers and hidden:
-            raise RecordError("Some lessons of a batch have the teacher's states and some have not; give all or none.")
+            raise RecordError("Some lessons of a batch have the teacher's states and some do not; give all or none.")
         return rows, teachers, hidden
 
     def _targets(self, items: Sequence[TrainingItem]) -> list[tuple[int, TokenRow]]:
@@ -174,7 +176,9 @@ class Preparer:
 
 
 def with_target(chat: ChatTokenizer, prompt: Prompt, ids: Sequence[int]) -> TokenRow:
-    """A prompt with a reply that is given as ids: text might be cut into other tokens than were generated."""
+    """A prompt with a reply that is given as ids. Tokenising the reply's text might give other tokens than were
+    generated.
+    """
     row = chat.tokenise(prompt)
     return TokenRow((*row.ids, *ids), row.pictures, num_target=len(ids))
 
@@ -182,11 +186,11 @@ def with_target(chat: ChatTokenizer, prompt: Prompt, ids: Sequence[int]) -> Toke
 def foreign_items(batch: TrainingBatch, num: int) -> tuple[tuple[int, int], ...]:
     """For each decision with episodic items, items of the same groups that belong to decisions of other tasks.
 
-    Decisions that share an item are of one task; so are decisions that are linked through others.
+    Decisions that share an item belong to one task. So do decisions that are linked by a chain of shared items.
     """
     if not num:
         return ()
-    task_of: dict[int, int] = {}  # by item
+    task_of: dict[int, int] = {}  # the task of each item
     for row, decision in enumerate(batch.decisions):
         own = {use.item for use in decision.uses}
         joined = {task_of[item] for item in own if item in task_of}
@@ -202,7 +206,7 @@ def foreign_items(batch: TrainingBatch, num: int) -> tuple[tuple[int, int], ...]
             for item, own in task_of.items()
             if own != task and items[item].role == "episodic" and items[item].group in groups
         ]
-        # Evenly spread, and others for the next decision.
+        # Evenly spread, and different for the next decision.
         spread = {others[(row + place * len(others) // num) % len(others)] for place in range(num)} if others else ()
         found += [(row, item) for item in sorted(spread)]
     return tuple(found)

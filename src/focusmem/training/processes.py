@@ -1,4 +1,4 @@
-"""The processes that train together, as torchrun or accelerate started them; a single process is a team of one."""
+"""The processes that train together, as torchrun or accelerate started them. A single process is a team of one."""
 
 import atexit
 import os
@@ -15,7 +15,7 @@ class Team:
 
     @property
     def is_first(self) -> bool:
-        """The one that writes files and shows progress."""
+        """Whether this process writes files and shows progress."""
         return self.rank == 0
 
     def total(self, numbers: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ def join_team(device: torch.device) -> Team:
         if int(os.environ.get("WORLD_SIZE", "1")) == 1:
             return Team()
         distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
-        # Not sooner: joining a second time may find the first group's addresses.
+        # Only when this process ends: a group that is joined again may find the addresses of the first group.
         atexit.register(distributed.destroy_process_group)
     return Team(distributed.get_rank(), distributed.get_world_size())
 

@@ -45,7 +45,7 @@ def begin_record(folder: Path, settings: object, *, seed: int, device: str, comm
 
 
 def end_record(folder: Path) -> None:
-    """Says that the training is finished."""
+    """Records that the training is finished."""
     if is_first_process():
         run = _read(folder / RUN_FILE)
         ended = run.model_copy(update={"status": "finished", "finished_at": datetime.now(UTC)})

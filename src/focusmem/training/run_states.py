@@ -23,7 +23,7 @@ _TENSORS, _CARD, _PREFIX = "state.pt", "state.json", "step-"
 class StoredState:
     folder: Path
     step: int
-    """Steps done so far."""
+    """The number of steps so far."""
     card: Mapping[str, Any]
 
     def tensors(self, device: torch.device) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _write_tensors(path: Path, tensors: Mapping[str, Any]) -> None:
             torch.save(dict(tensors), file)
             file.flush()
             os.fsync(file.fileno())
-    except RuntimeError as error:  # the library's word for a disk that takes no more
+    except RuntimeError as error:  # the library raises this if a disk is full
         raise StorageError(f"Could not write {path.name} of a save: {str(error).splitlines()[0]}") from error
 
 

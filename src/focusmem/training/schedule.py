@@ -1,4 +1,4 @@
-"""The learning rate, by the number of the step alone."""
+"""The learning rate, which depends only on the number of the step."""
 
 import math
 

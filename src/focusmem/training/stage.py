@@ -1,4 +1,6 @@
-"""The seam between stages and loop: what a stage trains, what it needs of a batch, how a share becomes losses."""
+"""The seam between stages and loop. A stage says which parts it trains, what it needs of a batch, and how a share
+becomes losses.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,12 +22,12 @@ Reduction = Literal["sum", "mean"]
 of the sum grows with the batch. `mean` divides the sum by its tokens or blocks."""
 
 GATE_STAGE = "gate"
-"""The name of the stage that may follow stage B. Stage B may begin with the memory that it leaves."""
+"""The name of the stage that may follow stage B. Stage B may begin with a memory from that stage."""
 
 
 @dataclass(frozen=True)
 class Passage:
-    """How many ordinary and misleading blocks there were, and how many of each passed the gate."""
+    """The number of ordinary and misleading blocks, and how many of each passed the gate."""
 
     num_ordinary: int = 0
     num_ordinary_kept: int = 0
@@ -36,7 +38,7 @@ class Passage:
 @dataclass(frozen=True)
 class Losses:
     sums: Mapping[str, Tensor]
-    """By name, before division."""
+    """The sum of each loss by name, before it is divided."""
     passage: Passage = Passage()
 
 
@@ -46,7 +48,7 @@ class Stage(Protocol):
 
     @property
     def trained_parts(self) -> tuple[str, ...]:
-        """Names of `MemoryPolicy.trained_parts`."""
+        """The names of the parts that the stage trains, as in `MemoryPolicy.trained_parts`."""
         ...
 
     @property
@@ -69,7 +71,7 @@ class Stage(Protocol):
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """The weight of each loss that takes part."""
+        """The weight of each loss that the stage uses."""
         ...
 
     @property
@@ -78,7 +80,7 @@ class Stage(Protocol):
         ...
 
     def settings(self) -> dict[str, Any]:
-        """Its config as plain values, which is stored with the run and compared when it is resumed."""
+        """The stage's config as plain values. It is stored with the run and compared when the run is resumed."""
         ...
 
     def fresh_norms(self, policy: MemoryPolicy) -> list[Norm]:

@@ -1,4 +1,5 @@
-"""Stage A: what is kept. Fixed blocks learn to serve the demonstrated actions and to hold the items' content.
+"""Stage A trains the content of memory. Fixed blocks learn to predict the demonstrated actions and to hold the items'
+content.
 
 Paper, Appendix A.2. Trained: the encoder's LoRA and the compressor with its base queries and role vectors. There is no
 query residual and no gate. Loss: actions + content * (semantic KL + functional cross-entropy).
@@ -37,17 +38,20 @@ LEARNING_RATE = 1e-5
 READOUT_SETTINGS = ("readout.hidden_width",)
 GATE_SETTINGS = ("gate.sees_evidence", "gate.evidence_source", "gate.shares_projection", "gate.hidden_width")
 NOT_YET_TRAINED = ("state_source", "state_layer", *READOUT_SETTINGS, *GATE_SETTINGS)
-"""Stage A trains neither state, readout nor gate; a memory with any settings of these may begin with what it leaves."""
+"""Settings that may differ between memories. Stage A trains neither state, readout nor gate, so memories with different
+settings for these can begin with the same stage A."""
 _NUM_TOKENS = "compressor.num_tokens"
 """A memory with fewer tokens may begin with the first queries of one with more."""
 
 
 @checked_dataclass(frozen=True, kw_only=True)
 class StageAConfig:
-    """The paper's weights. Zeros make its variants: action only, semantic only, functional only."""
+    """The config of stage A. The defaults are the paper's weights. Weights of zero give the paper's variants: action
+    only, semantic only, functional only.
+    """
 
     content_weight: NonNegativeFloat = 0.25
-    """Lambda_basis, of both content losses together."""
+    """Lambda_basis, the weight of both content losses together."""
     semantic_weight: NonNegativeFloat = 0.5
     functional_weight: NonNegativeFloat = 0.5
     reduction: Reduction = "sum"
@@ -58,7 +62,7 @@ class StageAConfig:
 class StageA:
     config: StageAConfig = field(default_factory=StageAConfig)
     start_sha256: str | None = None
-    """Of the weights it began with; None if it began afresh."""
+    """The fingerprint of the weights that the stage began with; None if it began with an untrained memory."""
     name = "stage_a"
     trained_parts = ("encoder", "compressor")
     is_dynamic = False
@@ -148,7 +152,7 @@ def train_stage_a(
         stored = Checkpoint.open(start)
         if stored.notes.get("stage") != StageA.name:
             raise CheckpointError(
-                f"Stage A can begin with a memory of its own, but {start} was left by "
+                f"Stage A can begin only with a memory from stage A, but {start} was left by "
                 f"'{stored.notes.get('stage', 'something else')}'. Give the `memory` folder of a stage A run."
             )
         stored.load_into(policy, may_differ=(*NOT_YET_TRAINED, _NUM_TOKENS))

@@ -1,7 +1,7 @@
-"""Stage B: what is shown and what is allowed in. Blocks are read for each decision and pass the gate or are dropped.
+"""Stage B trains readout and gate. Blocks are read for each decision; the gate accepts or drops each block.
 
 Paper, Appendix A.3. It begins with a memory from stage A and trains the whole pathway. Loss: actions + a drop loss on
-misleading blocks. Ordinary items get no label: the action loss alone says whether they help.
+misleading blocks. Ordinary items get no label. Only the action loss shows whether they help.
 """
 
 import random
@@ -47,9 +47,10 @@ Keeping = Literal["straight-through", "measured"]
 
 @checked_dataclass(frozen=True, kw_only=True)
 class StageBConfig:
-    """The paper's weights. The switches make the paper's variants: a readout without a gate, a gate on fixed blocks,
-    and fixed blocks alone. Fixed blocks alone also learn from actions here, so that every variant is trained in two
-    stages."""
+    """The config of stage B. The defaults are the paper's weights. The switches give the paper's variants: a readout
+    without a gate, a gate on fixed blocks, and fixed blocks alone. Fixed blocks alone also learn from actions here, so
+    that every variant is trained in two stages.
+    """
 
     gate_weight: NonNegativeFloat = 0.05
     """Lambda_m, the weight of the gate's loss."""
@@ -64,7 +65,8 @@ class StageBConfig:
     `measured`: for each decision one block is left out or put in, and the gate is trained with the change in the action
     loss."""
     labels_reach_blocks: bool = False
-    """Whether gradients of labels reach the blocks. The paper stops them; this measures what stopping them costs."""
+    """Whether gradients of labels reach the blocks. The paper stops these gradients; this switch shows what stopping
+    them costs."""
     num_foreign: NonNegativeInt = 0
     """More negatives for the gate: items of other tasks in the same share of a batch, this many for each decision. They
     are never in front of the prompt, so hundreds cost little; learning to compare states with blocks takes many."""
@@ -77,7 +79,7 @@ class StageBConfig:
 class StageB:
     config: StageBConfig = field(default_factory=StageBConfig)
     start_sha256: str | None = None
-    """Of the weights it began with."""
+    """The fingerprint of the weights that the stage began with."""
     name = "stage_b"
 
     @property
@@ -185,7 +187,9 @@ class StageB:
     def _of_labels(
         self, policy: MemoryPolicy, share: Prepared, encoded: EncodedShare, memory: Memory, is_negative: list[bool]
     ) -> dict[str, Tensor]:
-        """Misleading blocks should be dropped, and be trusted less than what was found for the decision."""
+        """The losses of labels: misleading blocks should be dropped, and be trusted less than trajectories found for
+        the decision.
+        """
         reaches, places = self.config.labels_reach_blocks, memory.places
         misleading = [block for block, negative in enumerate(is_negative) if negative]
         wrong = [gate_logits(policy, memory, misleading, reaches_blocks=reaches)] if misleading else []
@@ -215,7 +219,7 @@ class StageB:
         *,
         generator: torch.Generator | None = None,
     ) -> tuple[Memory | None, list[bool]]:
-        """Reads every use for its decision, from items encoded once; also returns which blocks are misleading."""
+        """Reads every use for its decision from items encoded once. Also returns which blocks are misleading."""
         if not (self.config.is_dynamic or self.config.is_gated):  # a block is the same for every decision
             blocks_IKD = encoded.fixed_blocks(policy, share.roles) if share.item_of_use else None
             fixed = None if blocks_IKD is None else shared_blocks(blocks_IKD, share.item_of_use, share.places)
@@ -234,10 +238,13 @@ class StageB:
     def foreign_logits(
         self, policy: MemoryPolicy, share: Prepared, encoded: EncodedShare, memory: Memory
     ) -> tuple[Tensor, list[int]]:
-        """The gate's logits of blocks of other tasks, read as each decision would read them, and those decisions."""
+        """The gate's logits of blocks of other tasks, read for the state of each decision, and the rows of these
+        decisions.
+        """
         assert memory.state_NU is not None, "the gate took part, so the state was there"
         assert memory.gate_state_NU is not None, "and so was its own view of it"
-        block_of_row = {place.row: block for block, place in enumerate(memory.places)}  # any of them knows the state
+        # Any block of a row has the state of the row.
+        block_of_row = {place.row: block for block, place in enumerate(memory.places)}
         groups, order = encoded.for_uses([item for _, item in share.foreign])
         chosen = [share.foreign[number] for number in order]
         states = [block_of_row[row] for row, _ in chosen]
@@ -250,8 +257,9 @@ class StageB:
 
 
 def gate_logits(policy: MemoryPolicy, memory: Memory, numbers: list[int], *, reaches_blocks: bool = False) -> Tensor:
-    """The gate's logits of some blocks. No gradient flows back into the blocks, because labels must not reshape
-    content."""
+    """The gate's logits of some blocks. Unless `reaches_blocks`, no gradient flows back into the blocks, because labels
+    must not change content.
+    """
     blocks_NKD = memory.blocks_NKD if reaches_blocks else memory.blocks_NKD.detach()
     return _trust_in(policy, replace(memory, blocks_NKD=blocks_NKD), numbers)
 
@@ -266,12 +274,13 @@ def _trust_in(policy: MemoryPolicy, memory: Memory, numbers: list[int]) -> Tenso
 def keeping_term(
     policy: MemoryPolicy, rows: Sequence[Row], memory: Memory, own_B: Tensor, *, rng: random.Random, max_tokens: int
 ) -> Tensor:
-    """A term of value zero whose gradient is that of the expected action loss by the trust in blocks; `own_B` is the
-    action loss.
+    """A term whose value is zero and whose gradient is the gradient of the expected action loss with respect to the
+    trust in blocks. `own_B` is the action loss of each decision.
 
-    For each decision, one block is kept instead of dropped, or dropped instead of kept. What the action loses by
-    keeping it, times the number of blocks, is an unbiased estimate of the gradient by the probability of keeping a
-    block. As in the paper, the gradient flows on into the blocks, because it comes from actions and not from labels.
+    For each decision, one block is kept instead of dropped, or dropped instead of kept. The change of the action loss
+    when the block is kept, times the number of blocks, is an unbiased estimate of the gradient with respect to the
+    probability of keeping a block. As in the paper, the gradient flows on into the blocks, because it comes from
+    actions and not from labels.
     """
     of_row: dict[int, list[int]] = {}
     for block, (place, is_valid) in enumerate(zip(memory.places, memory.valid, strict=True)):
@@ -327,7 +336,7 @@ def train_stage_b(
     left_by = stored.notes.get("stage")
     if left_by not in (StageA.name, StageB.name, GATE_STAGE):
         raise CheckpointError(
-            f"Stage B begins with a memory from stage A, or with one of its own, but {start} was left by "
+            f"Stage B begins with a memory from stage A or from stage B, but {start} was left by "
             f"'{left_by or 'something else'}'. Give the `memory` folder of a run."
         )
     stored.load_into(policy, may_differ=_not_yet_trained(stored))

@@ -1,8 +1,8 @@
 """The gate stage: labels teach the gate which items belong to a decision. Everything else is frozen.
 
 This is not in the paper, whose gate learns from actions and from misleading blocks. If a policy already ignores memory
-that does not fit, actions give the gate no reason to drop anything; and learning to compare a block with the state
-takes hundreds of sites (docs/experiments.md), but no actions. No action is computed here, so steps are cheap.
+that does not fit, actions give the gate no reason to drop anything; and a gate needs hundreds of sites, but no actions,
+to learn to compare a block with the state (docs/experiments.md). No action is computed here, so steps are cheap.
 """
 
 from collections.abc import Mapping
@@ -39,8 +39,9 @@ class GateStageConfig:
 
 @dataclass(frozen=True)
 class GateStage:
-    """Every block that misleads or belongs to another task should be trusted less than every block that belongs to its
-    decision, over all decisions, because one threshold has to separate them. This neither opens nor closes the gate.
+    """The gate stage. Every block that misleads or belongs to another task should be trusted less than every block that
+    belongs to its decision. Blocks of all decisions are compared with each other, because one threshold has to separate
+    them. This neither opens nor closes the gate.
 
     Blocks are compared within each share of a batch, so several passes or processes compare fewer pairs, and their step
     differs from that of one.
@@ -48,7 +49,7 @@ class GateStage:
 
     config: GateStageConfig = field(default_factory=GateStageConfig)
     start_sha256: str | None = None
-    """Of the weights it began with."""
+    """The fingerprint of the weights that the stage began with."""
     name = GATE_STAGE
     trained_parts = ("gate",)
     summed = frozenset[str]()
@@ -75,7 +76,7 @@ class GateStage:
         return to_plain(self.config) | {"start_sha256": self.start_sha256}
 
     def fresh_norms(self, policy: MemoryPolicy) -> list[Norm]:
-        """None: stage B has calibrated them."""
+        """No norms, because stage B has calibrated them."""
         return []
 
     def norm_inputs(
@@ -108,7 +109,8 @@ class GateStage:
             wrong_N = torch.cat([wrong_N, foreign_N])
         sums = {"gate": parting_loss(wrong_N, right_N)} if len(wrong_N) and len(right_N) else {}
         num_right, num_wrong = torch.stack([(right_N > 0).sum(), (wrong_N > 0).sum()]).tolist()
-        # What is trusted more than not: no threshold has been chosen yet, and items of other tasks stand in no draw.
+        # A block counts as passing if its logit is above zero: no threshold has been chosen yet, and blocks of other
+        # tasks have no sampled decision.
         return Losses(sums, Passage(len(right_N), num_right, len(wrong_N), num_wrong))
 
 

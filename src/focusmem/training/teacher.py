@@ -31,19 +31,20 @@ class TeacherConfig:
     prompts: Path | None = None
     """A folder with other wordings of the questions."""
     max_new_tokens: PositiveInt = 384
-    """Longer answers are cut. A cut description is kept; a functional answer without a complete object is discarded."""
+    """Maximum tokens of an answer; longer answers are cut off. A cut description is kept. A functional answer without a
+    complete object is discarded."""
     max_batch_tokens: PositiveInt = 65_536
-    """Questions are read together, each behind its item, up to this many tokens, padding included; they are collected
-    until there are as many."""
+    """Maximum tokens, padding included, of the questions that are read together, each after its item. Questions are
+    collected until this number is reached."""
 
 
 @dataclass
 class TeacherCounts:
     num_made: int = 0
     num_found: int = 0
-    """Items whose lesson was there already."""
+    """The number of items that already had a lesson."""
     num_targets: int = 0
-    """Functional answers of all these items that can be learnt from."""
+    """The number of functional answers of all these items that can be learnt from."""
     discarded: Counter[str] = field(default_factory=Counter)
     """Discarded answers, by subtype."""
     reasons: Counter[str] = field(default_factory=Counter)
@@ -59,14 +60,14 @@ def lesson_store(folder: Path, backbone: Backbone, config: TeacherConfig | None 
 
 
 class Teacher:
-    """Asks the frozen policy about each item. Decoding one reply takes as long as decoding hundreds, so questions are
-    collected first.
+    """Asks the frozen policy about each item. Decoding hundreds of replies together takes as long as decoding one, so
+    questions are collected first.
     """
 
     def __init__(
         self, backbone: Backbone, folder: Path, config: TeacherConfig | None = None, *, look: Look | None = None
     ) -> None:
-        """Lessons go to `folder`. `look` sees pictures that batches bring along, as in training."""
+        """Lessons are stored in `folder`. `look` computes features of pictures that batches carry, as in training."""
         self.backbone, self.config, self.look = backbone, config or TeacherConfig(), look
         self.store = lesson_store(folder, backbone, self.config)
 
@@ -107,12 +108,12 @@ class Teacher:
 
     @torch.no_grad()
     def _say(self, answers: Sequence["_Answers"], counts: TeacherCounts) -> None:
-        """Generates the missing answers; descriptions are then read once more for their states."""
+        """Generates the missing answers. Then it reads the descriptions once more to get their hidden states."""
         config = GenerationConfig(max_new_tokens=self.config.max_new_tokens)
         asked = [(one, name) for one in answers for name in one.waiting]
         lengths = [len(one.rows[name].ids) for one, name in asked]
         max_tokens = self.config.max_batch_tokens
-        # Padding is no matter here: a group costs as many passes as its longest answer has tokens.
+        # Padding is unimportant here: the number of passes of a group is the number of tokens of its longest answer.
         for group in alike_in_length(lengths, max_tokens=max_tokens, max_padding=max_tokens):
             some = [asked[place] for place in group]
             seen = {digest: features for one, _ in some for digest, features in one.seen.items()}
@@ -154,9 +155,9 @@ class Teacher:
                 _count(counts, one.item, discarded)
 
     def _store(self, one: "_Answers") -> dict[str, Discarded]:
-        """Writes a lesson; returns what was wrong with the answers that are left out of it."""
+        """Writes a lesson, and returns what was wrong with the discarded answers."""
         texts = {name: self.backbone.text_of(ids).strip() for name, ids in one.said.items()}
-        text = texts.pop(DESCRIBE).replace("\0", "")  # for people; what is learnt from are the ids
+        text = texts.pop(DESCRIBE).replace("\0", "")  # for people; training uses the ids
         assert one.states_MD is not None, "a description comes with its states"
         description = Description(self.store.questions.ask(DESCRIBE), text, one.said[DESCRIBE], one.states_MD)
         answers = {name: read_answer(name, text) for name, text in texts.items()}
@@ -172,21 +173,23 @@ class _Answers:
 
     item: TrainingItem
     rows: dict[str, TokenRow]
-    """The questions, each behind the raw item."""
+    """The questions, each after the raw item."""
     seen: dict[str, VisionFeatures]
     waiting: list[str]
     """Questions without an answer."""
     said: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Tokens of the answers, with the end mark unless the limit cut them off."""
     states_MD: Tensor | None = None
-    """From which each token of the description is predicted."""
+    """The hidden states from which the tokens of the description are predicted."""
 
     @property
     def num_waiting_tokens(self) -> int:
         return sum(len(self.rows[name].ids) for name in self.waiting)
 
     def apart(self) -> "_Answers":
-        """The same with copied features: a view of one picture would keep those of the whole batch in memory."""
+        """The same questions with copied features. A view of one picture would keep the features of the whole batch in
+        memory.
+        """
         copies = {
             digest: VisionFeatures(one.main_VD.clone(), one.deep_LVD.clone(), one.grid)
             for digest, one in self.seen.items()

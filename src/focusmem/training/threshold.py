@@ -34,7 +34,7 @@ PAPER_THRESHOLDS: Final = (0.1, 0.2, 0.3, 0.4, 0.5)
 
 @dataclass(frozen=True)
 class GateScores:
-    """Logits of blocks that belong to their decision and of blocks that were put in to mislead."""
+    """Logits of blocks that belong to their decision, and of blocks that were added to mislead."""
 
     right: tuple[float, ...]
     misleading: tuple[float, ...]
@@ -46,19 +46,20 @@ class ActionChoice:
     every block and with none."""
 
     threshold_logit: float
-    """Exact in float32, in which the gate compares."""
+    """The threshold as a logit. It is exact in float32, the precision in which the gate compares."""
     mean_nats: float
     nats_with_all: float
     nats_with_none: float
     passage: float
-    """Share of blocks that pass it."""
+    """Share of blocks that pass the threshold."""
     num_decisions: int
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """One decision while the threshold rises: the logits of its blocks from the lowest on, and the nats of its action
-    with all of them, without the first, and so on to none."""
+    """The effect of a rising threshold on one decision: the logits of its blocks in ascending order, and the nats of
+    its action with all blocks, without the first, and so on, down to no block.
+    """
 
     logits: tuple[float, ...]
     nats: tuple[float, ...]
@@ -66,7 +67,7 @@ class Sweep:
 
 @torch.no_grad()
 def gate_scores(policy: MemoryPolicy, batches: Iterable[Offered]) -> GateScores:
-    """The gate's logit of every block, as it would be at inference."""
+    """The gate's logit of every block, as at inference."""
     scores: dict[bool, list[float]] = {False: [], True: []}
     for offered in batches:
         for value, is_negative in zip(offered.logits(policy), offered.is_negative, strict=True):
@@ -101,16 +102,16 @@ def action_sweeps(policy: MemoryPolicy, batches: Iterable[Offered]) -> list[Swee
 def choose_by_actions(sweeps: Sequence[Sweep]) -> ActionChoice:
     """The threshold that makes the actions likeliest.
 
-    Candidates lie in the middle between neighbouring logits. Of equally good candidates, the one with the widest gap
-    around it is taken; of equally wide gaps, the lowest. A block with logit infinity always passes, with minus
-    infinity never.
+    Candidates lie in the middle between neighbouring logits. Among equally good candidates, the one with the widest gap
+    around it is chosen; among equally wide gaps, the lowest. A block with the logit infinity always passes; a block
+    with minus infinity never passes.
     """
     events = sorted(change for one in sweeps for change in _changes(one))
     if not events:
         raise ConfigError("A threshold cannot be chosen without any blocks; the validation data has none.")
     logits = [float(np.float32(logit)) for logit, _ in events]
     if any(map(math.isnan, logits)):
-        raise ConfigError("A threshold cannot be chosen: the gate's logits are not all numbers.")
+        raise ConfigError("A threshold cannot be chosen: the gate's logits are not all numbers (NaN).")
     totals = np.cumsum([sum(one.nats[0] for one in sweeps), *(change for _, change in events)])
     gaps = list(pairwise([_LEAST, *logits, math.inf]))
     allowed = [index for index, (low, high) in enumerate(gaps) if low < high]
@@ -144,7 +145,9 @@ def _between(low: float, high: float) -> float:
 
 
 def choose_among(sweeps: Sequence[Sweep], candidates: Sequence[float]) -> ActionChoice:
-    """The candidate, stated as a trust, that makes the actions likeliest; of equally good ones, the lowest."""
+    """The candidate, given as a trust, that makes the actions likeliest. Among equally good candidates, the lowest is
+    chosen.
+    """
     blocks = [logit for one in sweeps for logit in one.logits]
     if not blocks or not candidates:
         what = "without any blocks; the validation data has none" if not blocks else "from no candidates"
@@ -166,7 +169,7 @@ def choose_among(sweeps: Sequence[Sweep], candidates: Sequence[float]) -> Action
 
 
 def _changes(one: Sweep) -> Iterator[tuple[float, float]]:
-    """Where the threshold drops a block of a decision, and what that adds to its nats."""
+    """The logits at which a rising threshold drops a block of a decision, and how much each drop adds to the nats."""
     return zip(one.logits, np.diff(one.nats).tolist(), strict=True)
 
 
@@ -180,12 +183,12 @@ def area_under_curve(right: Sequence[float], misleading: Sequence[float]) -> flo
 def _counts_below(
     values: npt.NDArray[np.float64], ordered: npt.NDArray[np.float64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """For each value, how many of the ordered ones are below it, and how many are not above it."""
+    """For each value, how many of the ordered values are below it, and how many are not above it."""
     return np.searchsorted(ordered, values, side="left"), np.searchsorted(ordered, values, side="right")
 
 
 def write_threshold(memory: Path, choice: ActionChoice, candidates: Sequence[float] | None = None) -> Checkpoint:
-    """Stores the chosen threshold in a memory, with the figures of the choice and its candidates."""
+    """Writes the chosen threshold to a memory's card, with the figures of the choice and its candidates."""
     told = asdict(choice) | {"candidates": None if candidates is None else list(candidates)}
     return Checkpoint.open(memory).with_threshold(choice.threshold_logit, notes={"threshold": told})
 

@@ -78,7 +78,7 @@ class TrainingRun:
         """Load the newest save of the folder, or make the first one."""
         stored = self.states.newest()
         self._taught = set() if stored is None else self.metrics.losses_until(stored.step)
-        self.team.wait()  # nobody writes before all have looked
+        self.team.wait()  # no process writes before all processes have looked for a save
         if stored is not None:
             self._check_same(stored.card)
             tensors = stored.tensors(self.device)
@@ -102,7 +102,7 @@ class TrainingRun:
             self.save()
 
     def batches(self, data: TrainingData) -> Iterator[tuple[list[Prepared], float]]:
-        """This process's shares of each batch that is still to come."""
+        """Yields this process's shares of each remaining batch."""
         num_passes = self.config.num_passes
         return prepared_batches(
             data,
@@ -135,7 +135,9 @@ class TrainingRun:
         norm = torch.nn.utils.get_total_norm(gradients)
         others = [*passage, sum(share.num_tokens for share in shares), is_late]
         totals = self.team.total(torch.cat([sums, sums.new_tensor(others)]))
-        *numbers, gradient_norm = torch.cat([totals, norm[None].double()]).tolist()  # the one wait for the GPU
+        *numbers, gradient_norm = torch.cat(
+            [totals, norm[None].double()]
+        ).tolist()  # the only wait for the GPU in a step
         losses = {
             name: numbers[place] / divisors[name]
             for place, name in enumerate(LOSS_NAMES)
@@ -200,8 +202,9 @@ class TrainingRun:
         return dict(zip(LOSS_NAMES, counts.tolist(), strict=True))
 
     def _check_taught(self, counts: Mapping[str, float]) -> None:
-        """Stops the run by the first report if a content loss never had anything to learn from: it would be left out
-        silently. A single batch may have nothing."""
+        """Stops the run at the first report if a content loss has had no target so far, because such a loss would be
+        left out silently. A single batch may have no targets.
+        """
         self._taught |= {name for name, num in counts.items() if num}
         step = self.step + 1
         if not self._is_reported(step):
@@ -218,8 +221,10 @@ class TrainingRun:
     def _add_gradients(
         self, shares: Sequence[Prepared], divisors: Mapping[str, float]
     ) -> tuple[torch.Tensor, tuple[int, ...]]:
-        """Gradients of all shares; and the sum of each loss and the gate's decisions in those of this process."""
-        # DDP takes the mean over processes, and the sum is wanted.
+        """Adds the gradients of all shares. Returns the sum of each loss, and the gate's decisions, for the shares of
+        this process.
+        """
+        # DDP takes the mean over processes, but the sum is needed.
         scales = {name: self._weight(name) * self.team.size / divisors[name] for name in LOSS_NAMES}
         sums = torch.zeros(len(LOSS_NAMES), dtype=torch.float64, device=self.device)
         passages = [astuple(Passage())]
@@ -300,7 +305,9 @@ class TrainingRun:
             plot_run(self.folder, title=self.stage.name)
 
     def end(self) -> None:
-        """Saves the state. A finished run writes its memory, a run out of time the memory it has so far."""
+        """Saves the state. A finished run writes its memory. A run that is out of time writes the memory that it has so
+        far.
+        """
         if self.team.is_first:
             self.metrics.write(self.device)
             self.save()
@@ -322,8 +329,9 @@ class TrainingRun:
         return {VITAL_SIGNS_NOTE: signs | {"is_learnt_from": self.held_out.is_learnt_from}}
 
     def _has_memory(self) -> bool:
-        """Whether this very memory is there and whole. It is then kept, because a threshold may have been chosen for it
-        since."""
+        """Whether exactly this memory is stored and undamaged. It is then kept, because a threshold may have been
+        chosen for it since.
+        """
         try:
             return Checkpoint.open(self.memory).holds(self.policy, is_half=self.config.stores_half)
         except (CheckpointError, ConfigError, StorageError):

@@ -14,9 +14,9 @@ from focusmem.training.batch import TrainingBatch
 
 
 class TrajectorySource(Protocol):
-    """Trajectories by number, each with as many decisions as its steps that are learnt from.
+    """Trajectories by number. Each has one decision for each of its steps that is learnt from.
 
-    A source may have a `digest`; one without is identified by how many decisions its trajectories have.
+    A source may have a `digest`. A source without one is identified by the numbers of decisions of its trajectories.
     """
 
     @property
@@ -32,13 +32,13 @@ class TrajectorySource(Protocol):
 @checked_dataclass(frozen=True, kw_only=True)
 class BatchingConfig:
     num_decisions: PositiveInt = 32
-    """Per batch, over all processes."""
+    """Decisions per batch, over all processes."""
     max_per_trajectory: PositiveInt = 8
-    """Decisions of one trajectory that go into a batch together. More of them share more work, fewer are
-    more varied.
+    """Decisions of one trajectory that go into a batch together. More of them share more work; fewer of them make
+    batches more varied.
     """
     num_epochs: PositiveInt = 1
-    """Rounds through the decisions."""
+    """The number of passes through all decisions."""
     seed: int = 0
 
 
@@ -53,7 +53,7 @@ class TrajectoryBatches:
 
     @cached_property
     def digest(self) -> str:
-        """Equal if equal numbers give equal decisions, as far as the source is identified."""
+        """Equal if equal numbers give equal decisions, as far as the identity of the source shows this."""
         own = getattr(self.source, "digest", None)
         if own is None:
             own = [self.source.num_decisions(trajectory) for trajectory in range(self.source.num_trajectories)]
@@ -61,7 +61,7 @@ class TrajectoryBatches:
 
     @property
     def shortage(self) -> str:
-        """Why there are no batches."""
+        """The reason why there are no batches."""
         return (
             f"a batch takes {self.config.num_decisions} decisions, and there are {len(self._order)} in all epochs "
             "together. Give more trajectories, a smaller BatchingConfig.num_decisions or a larger num_epochs."
@@ -83,7 +83,7 @@ class TrajectoryBatches:
 
     @cached_property
     def _order(self) -> list[tuple[int, int]]:
-        """All decisions as (trajectory, decision), stretch by stretch."""
+        """All decisions as pairs (trajectory, decision), in order. Decisions of one stretch stay together."""
         order: list[tuple[int, int]] = []
         for epoch in range(self.config.num_epochs):
             rng = random.Random(derive_seed(self.config.seed, "order", epoch))
@@ -95,7 +95,7 @@ class TrajectoryBatches:
         return order
 
     def _cut(self, trajectory: int, rng: random.Random) -> list[list[tuple[int, int]]]:
-        """A trajectory's decisions in stretches of at most `max_per_trajectory`."""
+        """Cuts a trajectory's decisions into stretches of at most `max_per_trajectory`."""
         numbers = list(range(self.source.num_decisions(trajectory)))
         rng.shuffle(numbers)
         size = self.config.max_per_trajectory

@@ -39,15 +39,15 @@ class Variant:
     name: str
     stage_a: StageAConfig = field(default_factory=StageAConfig)
     stage_b: StageBConfig | None = None
-    """None: training ends with stage A, and the fixed blocks of stage A act."""
+    """None means that training ends with stage A, and the fixed blocks of stage A act."""
     memory: MemoryConfig = field(default_factory=MemoryConfig)
     acts_fixed: bool = False
-    """Readout and gate are switched off when the memory acts, although stage B trains them. This is for probing what
-    the fixed blocks hold after stage B."""
+    """Whether readout and gate are switched off when the memory acts, although stage B trains them. This is for probing
+    what the fixed blocks hold after stage B."""
 
     @property
     def last_stage(self) -> str:
-        """The stage that leaves the memory that acts."""
+        """The last stage that is trained. Its memory acts."""
         return StageA.name if self.stage_b is None else StageB.name
 
     @property
@@ -69,14 +69,14 @@ class Variant:
         return ActingParts(self.is_dynamic, self.is_gated)
 
     def with_tokens(self, num: Budget) -> "Variant":
-        """The same with so many tokens per block."""
+        """The same variant with this number of tokens per block."""
         compressor = replace(self.memory.compressor, num_tokens=num)
         return replace(self, memory=replace(self.memory, compressor=compressor))
 
 
 @checked_dataclass(frozen=True, kw_only=True)
 class MemoryTraining:
-    """How a memory is trained, apart from what it learns from."""
+    """The settings of a training, except those of its data."""
 
     variant: Variant
     loop_a: LoopConfig
@@ -84,13 +84,13 @@ class MemoryTraining:
     loop_b: LoopConfig
     """How stage B steps, if the variant has one."""
     start: Path | None = None
-    """A memory to begin the last stage with; None begins afresh."""
+    """A memory to begin the last stage with. None begins with an untrained memory."""
     max_minutes: PositiveFloat | None = None
-    """All stages together save and stop after this time; the same call resumes later."""
+    """The time limit of all stages together. The training then saves and stops; the same call resumes it."""
 
     @property
     def has_stage_a(self) -> bool:
-        """Whether stage A is trained: it is left out if stage B begins with a memory that is there."""
+        """Whether stage A is trained. It is left out if stage B begins with an existing memory."""
         return self.start is None or self.variant.stage_b is None
 
     @property
@@ -129,7 +129,7 @@ def variants(content: StageAConfig, full: StageBConfig, memory: MemoryConfig) ->
 
 
 PAPER_VARIANTS: Final[Mapping[str, Variant]] = variants(StageAConfig(), StageBConfig(), PAPER_MEMORY)
-"""With the paper's settings."""
+"""The paper's variants with the paper's settings."""
 
 
 def train_stages(
@@ -143,10 +143,11 @@ def train_stages(
     look: Look | None = None,
     notes: Mapping[str, Any] | None = None,
 ) -> Path | None:
-    """Trains the stages of a variant, or resumes them; returns the memory's folder when they are finished.
+    """Trains the stages of a variant, or resumes them. Returns the memory's folder, or None if the time limit stopped
+    the training.
 
-    `deadline` is set if time has been spent before; `look` sees the pictures that batches bring along; `notes` go on
-    the memory's card.
+    `deadline` replaces the time limit of `training`, for callers that have already used time. `look` computes features
+    of the pictures that batches carry. `notes` are written to the memory's card.
     """
     variant, start = training.variant, training.start
     deadline = deadline or Deadline(training.max_minutes)
@@ -166,7 +167,7 @@ def train_stages(
 
 
 def signed(memory: Path, variant: Variant, backbone: Backbone, notes: Mapping[str, Any] | None = None) -> Path:
-    """The memory, with the variant's name, the parts that act, and these notes on its card."""
+    """Writes the variant's name, the parts that act, and these notes to the memory's card. Returns the memory."""
     if join_team(backbone.device).is_first:
         own = {VARIANT_NOTE: variant.name, ACTING_NOTE: asdict(variant.acting)}
         Checkpoint.open(memory).with_notes({**own, **(notes or {})})
@@ -174,7 +175,7 @@ def signed(memory: Path, variant: Variant, backbone: Backbone, notes: Mapping[st
 
 
 def paper_training(name: str) -> MemoryTraining:
-    """The paper's settings for a variant, as far as they do not depend on where the data come from."""
+    """The paper's settings for a variant, except those of the data."""
     if name not in PAPER_VARIANTS:
         raise ConfigError(f"There is no memory variant '{name}'; choose one of {', '.join(PAPER_VARIANTS)}.")
     loop_a, loop_b = (LoopConfig(learning_rate=rate) for rate in (RATE_OF_STAGE_A, RATE_OF_STAGE_B))
@@ -182,6 +183,6 @@ def paper_training(name: str) -> MemoryTraining:
 
 
 def _fresh(backbone: Backbone, variant: Variant, loop: LoopConfig) -> MemoryPolicy:
-    """An untrained memory, equal for equal seeds."""
+    """An untrained memory. Equal seeds give equal memories."""
     torch.manual_seed(derive_seed(loop.seed, "fresh memory"))
     return MemoryPolicy(backbone, variant.memory)

@@ -19,7 +19,7 @@ def policy():
 
 
 def prompt(number):
-    return (Turn("user", ("Decide: ", Instruction(f"task {number}."))),)
+    return (Turn("user", (Instruction(f"Decide {number}."),)),)
 
 
 def place(front, decision, search=None, number=0):

@@ -64,8 +64,8 @@ def unprotected(monkeypatch):
     return visit
 
 
-async def visit(chromium, site, path, until=None):
-    browser = await ChromiumBrowser.launch(PATIENT, [site.host], pool=chromium.pool)
+async def visit(chromium, site, path, until=None, allowed=()):
+    browser = await ChromiumBrowser.launch(PATIENT, [site.host, *allowed], pool=chromium.pool)
     try:
         await browser.open(site.url + path)
         if until is not None:
@@ -87,6 +87,15 @@ def test_no_call_reaches_another_host(chromium, where):
     """WebRTC and WebTransport, over UDP and TCP."""
     with hosts(where) as (outside, site):
         assert chromium.run(visit(chromium, site, "/calls", "document.title === 'Done'")) == "Done"
+        assert outside.heard == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", [ADDRESS, NAME])
+def test_nor_does_it_where_every_public_site_is_allowed(chromium, where):
+    with hosts(where) as (outside, site):
+        assert chromium.run(visit(chromium, site, "/greedy", allowed=["*"])) == "Greedy"
+        assert chromium.run(visit(chromium, site, "/calls", "document.title === 'Done'", allowed=["*"])) == "Done"
         assert outside.heard == []
 
 

@@ -1,4 +1,5 @@
 import json
+import random
 import shutil
 from itertools import islice
 
@@ -70,6 +71,16 @@ def test_sites_have_been_visited_often_or_never(world):
     assert min(numbers) == 0
     assert max(numbers) > 3
     assert all(rollout.is_success for rollout in site_rollouts(world, "v-1"))
+
+
+def test_at_offices_another_branch_is_the_wrong_one(world, toy):
+    config = small(office_share=1.0, num_pairs=4)
+    pairs = Pairs(world, QwenEmbedder(toy, READING), config)
+    assert pairs[0].is_other == (True,) * 4
+    visit, right, wrong = pairs._at_office(random.Random(0), "po-3")
+    assert visit.task.site_id == right.task.site_id == "po-3"
+    assert wrong.task.site_id in ("po-3b", "po-3c", "po-3d")
+    assert needed_way(world, visit.task) in shown_ways(world, right.steps)
 
 
 def test_a_step_of_training_moves_the_update_and_nothing_else(world, tmp_path):

@@ -21,8 +21,9 @@ from focusmem.lab.memory.stream import COURSE, LabStream, Phase, StreamConfig, u
 from focusmem.lab.memory.training import LAB_QUESTIONS, LabTraining, train_memory
 from focusmem.lab.memory.variants import variant
 from focusmem.lab.policy.drawing import placeholder
+from focusmem.lab.world.address import Address
 from focusmem.lab.world.answers import facts_seen
-from focusmem.lab.world.pages import FACT_NAMES, Address
+from focusmem.lab.world.pages import FACT_NAMES
 from focusmem.lab.world.tasks import COMPARISONS, KINDS, make_task
 from focusmem.lab.world.ways import followed_ways, shown_ways
 from focusmem.model.checkpoint import Checkpoint

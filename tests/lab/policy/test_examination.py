@@ -51,3 +51,14 @@ def test_an_untrained_policy_is_found_to_know_nothing():
 def test_config_names_the_field():
     with pytest.raises(ConfigError, match="num_values"):
         ExaminationConfig(num_values=0)
+
+
+@pytest.mark.slow
+def test_skills_at_offices_are_examined_if_they_are_asked_for(policy):
+    config = ExaminationConfig(num_values=1, num_records=1, num_entries=2, num_requests=3, num_probed=2, batch_size=8)
+    results = examine(policy, config)
+    assert set(results["entries_right"]["by_name"]) == {"told", "seen", "record"}
+    assert results["entries_right"]["num"] == 6
+    assert results["requests_right"]["num"] == 3
+    assert len(results["probes_right"]["by_name"]) == 6
+    assert results["entries_right"]["right_rate"] == results["requests_right"]["right_rate"] == 0.0

@@ -5,8 +5,9 @@ from itertools import islice
 import pytest
 
 from factories import FIELDS
+from focusmem.lab.world.address import Address
 from focusmem.lab.world.answers import QUESTIONS, answer_to, experience, facts_seen, notes, state_of
-from focusmem.lab.world.pages import FACT_NAMES, Address
+from focusmem.lab.world.pages import FACT_NAMES
 from focusmem.lab.world.rollout import iter_tasks, roll_out
 from focusmem.lab.world.scene import VIEW_HEIGHT, Word
 from focusmem.lab.world.solvers import Solver

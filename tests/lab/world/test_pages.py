@@ -4,7 +4,8 @@ from itertools import combinations
 import pytest
 
 from focusmem.lab.world import raster
-from focusmem.lab.world.pages import LIST_SIZE, ORDERS, Address
+from focusmem.lab.world.address import Address
+from focusmem.lab.world.pages import LIST_SIZE, ORDERS
 from focusmem.lab.world.scene import VIEW_HEIGHT, VIEW_WIDTH, Box, Word
 from focusmem.lab.world.session import PageSession
 from focusmem.lab.world.world import World

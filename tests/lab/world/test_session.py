@@ -113,3 +113,22 @@ def test_words_are_drawn_once_and_kept(home):
     after = raster._mask.cache_info()
     assert after.misses == before.misses
     assert after.hits > before.hits
+
+
+def test_a_click_at_the_middle_of_a_control_does_what_its_name_does():
+    for name in (control.name for control in PageSession(ToyPages(), "/toy/").controls()):
+        by_name, by_point = PageSession(ToyPages(), "/toy/"), PageSession(ToyPages(), "/toy/")
+        [found] = [control for control in by_name.controls() if control.name == name]
+        performed = do(by_name, "click", description=name)
+        assert performed.click_point == found.centre
+        assert by_point.perform(make_action("click", description="?"), found.centre) == performed
+        assert (by_point.path, by_point._focused) == (by_name.path, by_name._focused)
+
+
+def test_text_goes_into_the_field_at_a_point_and_nowhere_else(home):
+    controls = {control.name: control for control in home.controls()}
+    typing = make_action("type", text="lamp", description="?")
+    assert home.perform(typing, controls["Search"].centre) == Performed(controls["Search"].centre)
+    assert home.typed() == (("Search", "lamp"),)
+    assert home.perform(typing, (0, 0)) == Performed((0, 0), "There is no field at this point.")
+    assert home._focused is None

@@ -4,7 +4,8 @@ from itertools import islice
 
 import pytest
 
-from focusmem.lab.world.pages import FACT_NAMES, Address
+from focusmem.lab.world.address import Address
+from focusmem.lab.world.pages import FACT_NAMES
 from focusmem.lab.world.raster_browser import RasterBrowser
 from focusmem.lab.world.rollout import iter_tasks, roll_out
 from focusmem.lab.world.scene import VIEW_HEIGHT, Word

@@ -2,7 +2,7 @@ from itertools import islice
 
 import pytest
 
-from focusmem.lab.world.pages import Address
+from focusmem.lab.world.address import Address
 from focusmem.lab.world.rollout import iter_tasks, roll_out
 from focusmem.lab.world.solvers import Solver
 from focusmem.lab.world.ways import followed_ways, needed_way, shown_ways

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Fronted:
-    """A prompt with memory in front of it, as a policy is asked."""
+    """A prompt with memory in front of it, in the form that a policy receives."""
 
     prompt: Prompt
     """The agent's prompt, without memory."""
@@ -27,7 +27,7 @@ class Fronted:
     turns.
     """
     row: "Row | None" = None
-    """Memory and prompt as input embeddings, if memory is latent: for policies that take embeddings."""
+    """Memory and prompt as input embeddings, if memory is latent. Only a policy that takes embeddings can use them."""
     num_memory_tokens: int | None = 0
     """How many tokens memory puts in front of the prompt; None if that is not known."""
     num_encoded: int | None = None
@@ -43,7 +43,7 @@ class Front(Protocol):
 
     @property
     def num_found(self) -> int:
-        """How many trajectories it needs for each decision; with 0 nothing is searched."""
+        """How many trajectories the front needs for each decision. With 0, no search takes place."""
 
     @property
     def num_recent(self) -> int:

@@ -31,21 +31,23 @@ class MemoryUse:
     """How much is remembered, and which parts of the memory act. The defaults are the paper's."""
 
     num_episodic: _Count = 3
-    """M: the maximum number of trajectories."""
+    """M in the paper: the maximum number of trajectories."""
     chunk_events: Annotated[int, Field(ge=1)] = CHUNK_EVENTS
-    """W: events per working chunk."""
+    """W in the paper: events per working chunk."""
     num_recent: _Count = NUM_RECENT
-    """The number of latest events that the prompt itself shows."""
+    """The number of latest events that the prompt itself shows. The query of a search reads no earlier ones."""
     is_dynamic: bool = True
     """Whether blocks are read for the current state."""
     is_gated: bool = True
     """Whether the gate decides which blocks stand in front of the prompt."""
     tells_attention: bool = False
-    """Whether to record where on its screenshots each block looked. It takes time; reports show it."""
+    """Whether to record the attention of each block over its screenshots. Reports show this; recording takes time."""
 
 
 class LatentFront:
-    """Encodes evidence, reads it for the current decision, and puts the blocks that the gate accepts in front."""
+    """Encodes evidence, reads it for the current decision, and puts the blocks that the gate accepts in front of the
+    prompt.
+    """
 
     def __init__(
         self,
@@ -153,7 +155,7 @@ class LatentFront:
         encoded: Sequence[EncodedItems],
         places: Sequence[Place],
     ) -> list[tuple[AttentionMap, ...]]:
-        """The attention of each item's block on its screenshots; nothing if that is not recorded."""
+        """The attention of each item's block over its screenshots; empty if attention is not recorded."""
         if not self.use.tells_attention or not serialised:
             return [()] * len(serialised)
         shares = self.policy.looked_at(rows, encoded, places, is_dynamic=self.use.is_dynamic)

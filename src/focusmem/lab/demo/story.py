@@ -124,7 +124,7 @@ def _parting(steps: Mapping[str, Sequence[Step]]) -> Parting | None:
 
 
 def _done(step: Step) -> str:
-    """The action in words. An unreadable reply is quoted, so that two such replies differ."""
+    """The action in words. An unreadable reply is quoted, so that different replies count as different."""
     if step.action is not None or step.reply is None:
         return in_words(step.action)
     start = step.reply[:_NUM_QUOTED]

@@ -1,4 +1,4 @@
-"""What a memory is worth, decision by decision: how likely the expert's action is with it and without it.
+"""Measures the benefit of a memory for single decisions: how likely the expert's action is with and without memory.
 
 No episode is played, so this is far quicker than a closed loop. Decisions that a memory can help with are counted
 apart.
@@ -41,7 +41,7 @@ class BenefitConfig:
     split: Split = "v"
     """The sites: v (validation), e (evaluation) or m (trained on)."""
     num_episodes: PositiveInt = 60
-    """Expert episodes whose decisions are asked about."""
+    """Number of expert episodes whose decisions are scored."""
     seed: int = 1
     world_seed: int = 0
     num_workers: NonNegativeInt = 6
@@ -98,7 +98,7 @@ def measure_benefit(
 def _remembered(
     memory: MemoryPolicy, chosen: Variant, share: Prepared, rows: EmbeddedShare, encoded: EncodedShare
 ) -> Memory | None:
-    """What stands in front of each decision, as when acting."""
+    """The memory in front of each decision, as when acting."""
     if not rows.items:
         return None
     if chosen.stage_b is not None and not chosen.acts_fixed:
@@ -125,5 +125,5 @@ def _summary(episodes: Sequence[Sequence[tuple[float, float]]]) -> dict[str, Any
 
 
 def _is_likely(nats: float) -> bool:
-    """Whether the action has more than an even chance, so that a greedy policy is sure to take it."""
+    """Whether the action has a probability above one half, so that a greedy policy is certain to choose it."""
     return math.exp(-nats) > _EVEN_CHANCE

@@ -22,6 +22,7 @@ from focusmem.lab.policy.corpus import Corpus
 from focusmem.lab.policy.drawing import all_pixels_of, made_side_by_side, placeholder
 from focusmem.lab.world.answers import QUESTIONS, answer_to
 from focusmem.lab.world.experts import as_trajectory
+from focusmem.lab.world.misleading import mislead
 from focusmem.lab.world.rollout import Rollout, RolloutStep, drawn_kind, sensible_rollout
 from focusmem.lab.world.tasks import NUM_SITES, Split, Use, make_task
 from focusmem.lab.world.world import World
@@ -39,7 +40,7 @@ _TRIES = 100
 
 
 class Shelf(Protocol):
-    """The trajectories that a memory may hold: a bank of a split, made beforehand or as it is needed."""
+    """The trajectories of a split that a memory may hold. They are made beforehand, or when they are needed."""
 
     def rollout(self, place: int) -> Rollout: ...
 
@@ -54,7 +55,7 @@ class Recall(Protocol):
     """Finds trajectories of a bank for a moment of an episode."""
 
     def __call__(self, rollout: Rollout, at: int) -> Sequence[tuple[int, float]]:
-        """Places in the bank and scores, the best first."""
+        """The places of the found trajectories in the bank, with their scores, the best first."""
         ...
 
 
@@ -65,11 +66,13 @@ class LabDecisionsConfig:
     num_trajectories: PositiveInt = 2000
     """Expert episodes to learn from."""
     num_sites: PositiveInt | None = None
-    """They are from the first sites of the split, this many; None: from all of them."""
+    """Episodes are drawn from this number of sites, counted from the first of the split. None uses all sites."""
     negative_share: Share = 0.5
-    """Share of decisions that get a trajectory of another site, to mislead."""
+    """Share of decisions that get a misleading trajectory of another site."""
+    near_share: Share = 0.0
+    """Share of these whose trajectory is a near miss: of another branch, which looks alike and has other values."""
     has_working: bool = True
-    """Whether the expired history is there to be remembered."""
+    """Whether memory holds the expired history."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -119,7 +122,7 @@ class LabDecisions:
         *,
         told: Questions | None = None,
     ) -> None:
-        """With the questions `told`, items have lessons: the world gives the answers."""
+        """If the questions `told` are given, items have lessons. The world gives the answers."""
         self.world, self.bank, self.recall, self.told = world, bank, recall, told
         self.config = config or LabDecisionsConfig()
         self.corpus = Corpus(world, chat, split=self.config.split, num_sites=NUM_SITES[self.config.split])
@@ -142,7 +145,7 @@ class LabDecisions:
         self._rollouts = dict(enumerate(made))
 
     def forget(self) -> None:
-        """Forget the episodes so far; they are made again if they are needed again."""
+        """Forgets the episodes so far. They are made again if they are needed again."""
         self._rollouts.clear()
         self._views.clear()
         self._sources.clear()
@@ -183,14 +186,16 @@ class LabDecisions:
     # What a memory would hold
 
     def _evidence(self, rollout: Rollout, at: int) -> list[tuple[EvidenceItem, Rollout, bool]]:
-        """Items, the episode each is about, and whether it was put in to mislead."""
+        """Items, the episode that each is from, and whether it was added to mislead."""
         found = [(place, score) for place, score in self.recall(rollout, at)][:NUM_EPISODIC]
-        negative = self._negative(rollout, at, {place for place, _ in found})
-        if negative is not None:  # after the last hit, so that no hit is lost: Algorithm 2 takes the union
-            found = [*found, (negative, 0.0)]
+        sources = [self.bank.rollout(place) for place, _ in found]
         trajectories = [(self.bank.trajectory(place), score) for place, score in found]
-        for place, _ in found:
-            self.note_views(self.bank.rollout(place).steps)
+        misled = self._negative(rollout, at, {place for place, _ in found})
+        if misled is not None:  # after the last hit, so that no hit is lost: Algorithm 2 takes the union
+            sources.append(misled)
+            trajectories.append((as_trajectory(misled, placeholder).trajectory, 0.0))
+        for source in sources:
+            self.note_views(source.steps)
         episodic = episodic_items(trajectories)
         working: Sequence[EvidenceItem] = ()
         if self.config.has_working:
@@ -199,40 +204,44 @@ class LabDecisions:
             self.note_views(rollout.steps[:at])
         last = len(episodic) - 1
         flagged = [
-            (item, self.bank.rollout(place), negative is not None and item.rank == last)
-            for item, (place, _) in zip(episodic, found, strict=True)
+            (item, source, misled is not None and item.rank == last)
+            for item, source in zip(episodic, sources, strict=True)
         ]
         return [*flagged, *((item, rollout, False) for item in working)]
 
-    def _negative(self, rollout: Rollout, at: int, found: Collection[int]) -> int | None:
-        """A misleading trajectory that is not among the hits: of another site of the same family, which looks alike.
-        All decisions of an episode share it."""
+    def _negative(self, rollout: Rollout, at: int, found: Collection[int]) -> Rollout | None:
+        """A misleading trajectory that is not among the hits: of another site of the same family, or a near miss. All
+        decisions of an episode share it.
+        """
         task = rollout.task
         draw = random.Random(derive_seed(self.config.seed, "misled", task.name, at)).random()
         if draw >= self.config.negative_share:
             return None
         rng = random.Random(derive_seed(self.config.seed, "negative", task.name))
+        if self.config.near_share and rng.random() < self.config.near_share:
+            return mislead(self.world, task, "near", rng.randrange(_TRIES)).rollout
         for _ in range(_TRIES):
             place = self.bank.any_place(rng)
-            site_id = self.bank.rollout(place).task.site_id
+            other = self.bank.rollout(place)
+            site_id = other.task.site_id
             if place in found:
                 continue
-            if site_id != task.site_id and self.world.site(site_id).family == self.world.site(task.site_id).family:
-                return place
+            if site_id != task.site_id and self.world.family(site_id) == self.world.family(task.site_id):
+                return other
         return None
 
     def training_item(self, item: EvidenceItem, source: Rollout) -> TrainingItem:
-        """An item of an episode as training reads it, with its lesson if there are lessons."""
+        """Converts an item of an episode to the form for training, with its lesson if there are lessons."""
         prompt = self.corpus.texts.serialise(item, {step.screenshot.sha256: _stand_in(step) for step in item.steps})
         name = item.trajectory_id or item.item_id
-        family = self.world.site(source.task.site_id).family
+        family = self.world.family(source.task.site_id)
         made = TrainingItem(item_id=name, role=item.role, prompt=prompt, group=family)
         start = item.rank * CHUNK_EVENTS if item.role == "working" else 0
         self._sources[made.digest] = source, start, start + len(item.steps)
         return made if self.told is None else replace(made, lesson=self._told(made, self.told))
 
     def _told(self, item: TrainingItem, questions: Questions) -> Lesson:
-        """A lesson, answered by the world."""
+        """A lesson with the world's answers."""
         answers = self._answers(item)
         text = answers.pop(DESCRIBE)
         chat = self.corpus.chat
@@ -258,7 +267,7 @@ class LabDecisions:
     # Pictures
 
     def note_views(self, steps: Sequence[RolloutStep]) -> None:
-        """Remembers views that a batch shows, so that they are drawn with it."""
+        """Notes views that a batch shows, so that they are drawn with the batch."""
         for step in steps:
             self._views[placeholder(step).digest] = step
 

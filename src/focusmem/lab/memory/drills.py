@@ -9,6 +9,7 @@ shows it to remember, or with notes in words, which are shorter and sooner learn
 
 import random
 from collections.abc import Sequence
+from dataclasses import field
 from itertools import islice
 from typing import Annotated, Literal
 
@@ -18,10 +19,12 @@ from focusmem.agent.prompt import NUM_RECENT
 from focusmem.errors import ConfigError
 from focusmem.evidence import CHUNK_EVENTS, episodic_items, working_items
 from focusmem.lab.memory.decisions import LabDecisions
+from focusmem.lab.memory.entry_drills import EntryDrills
 from focusmem.lab.policy.drawing import placeholder
+from focusmem.lab.world.address import Address
 from focusmem.lab.world.answers import facts_seen, notes
 from focusmem.lab.world.experts import as_trajectory
-from focusmem.lab.world.pages import FACT_NAMES, Address
+from focusmem.lab.world.pages import FACT_NAMES
 from focusmem.lab.world.rollout import RolloutStep, sensible_rollout
 from focusmem.lab.world.tasks import COMPARISONS, KINDS, NUM_SITES, LabTask, make_task
 from focusmem.lab.world.ways import followed_ways, shown_ways
@@ -32,13 +35,13 @@ from focusmem.settings import Share, checked_dataclass
 from focusmem.training.batch import Decision, ItemUse, TrainingBatch, TrainingItem
 
 _LOOKED_ON = make_action("scroll", direction="down")
-"""What was done at a view; it does not matter here."""
+"""The action at a view. Drills do not depend on it."""
 LEARNT_SOON = frozenset({"query", "edition"})
 """Conventions that memory learnt to follow long before others (docs/experiments.md)."""
 _ONE_OF_A_SITE = frozenset({"dialog", "picture", "menu", "offer"})
-"""Conventions of which a site has one. Which section a fact is in must be found among several."""
+"""Conventions of which a site has exactly one. The sections of facts are not among them: a site has several."""
 _MOST_DRAWN = 100
-"""At most this many trajectories are drawn for each drill; seven in ten can be used."""
+"""Maximum number of trajectories that are drawn for each drill. About seven in ten can be used."""
 _TRIES = 4
 """Comparisons of a site that are tried until an expert's episode is usable; otherwise the drill is in words."""
 How = Literal["together", "apart", "the first", "seen", "in a chunk", "as it is"]
@@ -59,14 +62,18 @@ class Drills:
     num_numbers: NonNegativeInt = 0
     num_ways: NonNegativeInt = 0
     how: Annotated[tuple[How, ...], Field(min_length=1)] = HOW
-    """How the first value of a comparison is known. An entry is drawn as often as it stands here."""
+    """How the first value of a comparison is known. One of these entries is drawn for each drill; repeated entries are
+    drawn more often."""
     raw_share: Share = 0.5
     """Share of drills in ways that show the whole trajectory."""
+    entries: EntryDrills = field(default_factory=EntryDrills)
+    """Drills at offices. The others are for markets and encyclopedias."""
 
     def batch(self, source: LabDecisions, seed: int, number: int) -> TrainingBatch:
         """Drills on the source's sites; each batch number gives others."""
         drawn = number_drills(source, seed, number, self.num_numbers, self.how)
-        return TrainingBatch.merged([drawn, way_drills(source, seed, number, self.num_ways, self.raw_share)])
+        ways = way_drills(source, seed, number, self.num_ways, self.raw_share)
+        return TrainingBatch.merged([drawn, ways, self.entries.batch(source, seed, number)])
 
 
 def number_drills(source: LabDecisions, seed: int, number: int, num: int, how: Sequence[How] = HOW) -> TrainingBatch:
@@ -106,7 +113,7 @@ def _drill(source: LabDecisions, site_id: str, how: How, rng: random.Random) -> 
 
 
 def _comparison(source: LabDecisions, site_id: str, rng: random.Random) -> LabTask:
-    kinds = [kind for kind in KINDS[source.world.site(site_id).family] if kind in COMPARISONS]
+    kinds = [kind for kind in KINDS[source.world.family(site_id)] if kind in COMPARISONS]
     return make_task(source.world, site_id, rng.choice(kinds), source.config.use, rng.randrange(10**6))
 
 
@@ -143,7 +150,7 @@ def from_history(source: LabDecisions, task: LabTask, *, is_whole: bool) -> Trai
     if is_whole:
         decisions.append(_asked_for(task, source.corpus.prompt_at(task, steps, last), chosen))
         source.note_views(steps[max(0, last - NUM_RECENT) :])
-    if telling:  # next to free beside the whole, whose item it shares
+    if telling:  # costs almost nothing if the whole history is asked for too, because both share the item
         short: Prompt = (Turn("user", ("Task: ", Instruction(task.task.instruction))), _read(_values(world, task)[1:]))
         decisions.append(_asked_for(task, short, [chosen.index(at) for at in telling]))
     for at in chosen:
@@ -175,7 +182,7 @@ def _way_drill(source: LabDecisions, place: int, raw_share: float, rng: random.R
     and the trajectory to remember, or notes about it. None if the drawn task has no such decision."""
     world, shown = source.world, source.bank.rollout(place)
     site_id = shown.task.site_id
-    kind = rng.choice([kind for kind in KINDS[world.site(site_id).family] if kind not in COMPARISONS])
+    kind = rng.choice([kind for kind in KINDS[world.family(site_id)] if kind not in COMPARISONS])
     rollout = sensible_rollout(world, make_task(world, site_id, kind, source.config.use, rng.randrange(10**6)))
     if rollout is None:
         return None
@@ -191,7 +198,7 @@ def _way_drill(source: LabDecisions, place: int, raw_share: float, rng: random.R
         source.note_views(shown.steps)
     else:
         told = (Turn("user", (notes(world, shown.steps),)),)
-        group = f"notes about a {world.site(site_id).family}"
+        group = f"notes about a {world.family(site_id)}"
         item = TrainingItem(item_id=f"notes-{place}", role="episodic", prompt=told, group=group)
     source.note_views([step])
     prompt = source.corpus.prompt_at(rollout.task, [step], 0)
@@ -228,5 +235,5 @@ def _seen(source: LabDecisions, task: LabTask, view: RolloutStep) -> Prompt:
 
 
 def _read(values: Sequence[str]) -> Turn:
-    """Values in the words that the policy was taught."""
+    """Values, in the wording that the policy has learnt."""
     return Turn("user", (f"Read: {', '.join(values)}",))

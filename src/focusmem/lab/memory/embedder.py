@@ -24,16 +24,19 @@ from safetensors.torch import save as write_tensors
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from focusmem.agent.prompt import NUM_RECENT
 from focusmem.bank.embedder import EmbedderConfig, QwenEmbedder
-from focusmem.bank.forms import LABORATORY, NUM_RECENT, Event, Moment
+from focusmem.bank.forms import LABORATORY, Event, Moment
 from focusmem.errors import CheckpointError, StorageError, TrainingError
 from focusmem.files import sha256_hex, whole_folder, write_whole
 from focusmem.lab.policy.drawing import all_pixels_of, drawn_ahead, placeholder
 from focusmem.lab.policy.fast_vision import see_named
 from focusmem.lab.world.experts import as_trajectory
+from focusmem.lab.world.misleading import on_site
 from focusmem.lab.world.rollout import Rollout, RolloutStep, roll_out
+from focusmem.lab.world.site import OFFICE
 from focusmem.lab.world.solvers import Solver
-from focusmem.lab.world.tasks import KINDS, USES, LabTask, make_task
+from focusmem.lab.world.tasks import KINDS, KINDS_LEFT, USES, LabTask, Use, make_task
 from focusmem.lab.world.ways import needed_way, shown_ways
 from focusmem.lab.world.world import World
 from focusmem.model.backbone import Backbone
@@ -43,7 +46,7 @@ from focusmem.model.lora import LoraConfig
 from focusmem.progress import Progress
 from focusmem.schemas import Prompt, Screenshot, action_to_json
 from focusmem.seeds import derive_seed
-from focusmem.settings import checked_dataclass, to_plain
+from focusmem.settings import Share, checked_dataclass, to_plain
 
 READING = EmbedderConfig(form=LABORATORY.name, max_length=8_192)
 """The form in which the laboratory's embedder reads records, in training and when acting. Changing it to the paper's
@@ -63,7 +66,7 @@ _WEIGHTS, _CARD = "embedder.safetensors", "card.json"
 class EmbedderTrainingConfig:
     num_steps: PositiveInt = 300
     num_pairs: PositiveInt = 64
-    """Moments per step; twice as many trajectories."""
+    """Moments per step. A step has twice as many trajectories."""
     rank: PositiveInt = 8
     learning_rate: PositiveFloat = 1e-3
     temperature: PositiveFloat = 0.05
@@ -72,6 +75,8 @@ class EmbedderTrainingConfig:
     world_seed: int = 0
     num_sites: PositiveInt = 4000
     """Pretraining sites that pairs are drawn from."""
+    office_share: Share = 0.0
+    """Share of moments at offices. The wrong trajectory beside the right one is then another branch's."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +107,10 @@ class DrawnRows:
 @dataclass(frozen=True)
 class PairBatch:
     drawn: DrawnRows
-    """The moments; then the right trajectory of each; then one more of each moment's site."""
+    """The rows of the moments, then of the right trajectory of each moment, then of another trajectory of each moment's
+    site."""
     is_other: tuple[bool, ...]
-    """Of the last: whether it shows nothing that the moment needs, and so counts as wrong."""
+    """For each trajectory of the last kind: whether it shows nothing that the moment needs, and so counts as wrong."""
 
     def pin_memory(self) -> "PairBatch":
         return PairBatch(self.drawn.pin_memory(), self.is_other)
@@ -127,20 +133,34 @@ class Pairs(torch.utils.data.Dataset[PairBatch]):
         moments, right, more, is_other = [], [], [], []
         views: dict[str, RolloutStep] = {}
         for site in sites:
-            rollout = self._episode(rng, f"p-{site}")
+            if self.config.office_share and rng.random() < self.config.office_share:
+                rollout, positive, other = self._at_office(rng, f"p{OFFICE}-{site}")
+            else:
+                rollout = self._episode(rng, f"p-{site}")
+                positive, other = self._some_that_show(rng, rollout.task, needed_way(self.world, rollout.task))
             way = needed_way(self.world, rollout.task)
-            positive, other = self._some_that_show(rng, rollout.task, way)
             moments.append(self.query_prompt(moment_of(rollout, rng.randrange(len(rollout.steps)))))
             right.append(self.key_prompt(as_trajectory(positive, placeholder)))
             more.append(self.key_prompt(as_trajectory(other, placeholder)))
-            is_other.append(way not in shown_ways(self.world, other.steps))
+            is_other.append(
+                other.task.site_id != rollout.task.site_id or way not in shown_ways(self.world, other.steps)
+            )
             for step in (*rollout.steps, *positive.steps, *other.steps):
                 views[placeholder(step).digest] = step
         drawn = DrawnRows.of(self.chat, [*moments, *right, *more], views, self.world)
         return PairBatch(drawn, tuple(is_other))
 
+    def _at_office(self, rng: random.Random, site_id: str) -> tuple[Rollout, Rollout, Rollout]:
+        """A visit, an episode of the staff of the same office, and one of another branch."""
+        uses: tuple[Use, Use] = (rng.choice([use for use in USES if use != "bank"]), "bank")
+        visit, left = (
+            make_task(self.world, site_id, rng.choice(KINDS_LEFT["office"]), use, rng.randrange(10**6)) for use in uses
+        )
+        found = [roll_out(self.world, task, Solver.expert(self.world, task)) for task in (visit, left)]
+        return found[0], found[1], on_site(self.world, site_id, "near", rng.randrange(10**4)).rollout
+
     def _some_that_show(self, rng: random.Random, task: LabTask, way: str) -> tuple[Rollout, Rollout]:
-        """A trajectory of the site that shows the way, and another one, if possible one that does not."""
+        """A trajectory of the site that shows a convention, and another one, if possible one that does not show it."""
         candidates = [self._episode(rng, task.site_id) for _ in range(4)]
         candidates.append(self._episode(rng, task.site_id, kinds=(task.kind,)))
         showing = [one for one in candidates if way in shown_ways(self.world, one.steps)]
@@ -149,13 +169,13 @@ class Pairs(torch.utils.data.Dataset[PairBatch]):
         return right, rng.choice(others or [one for one in candidates if one is not right])
 
     def _episode(self, rng: random.Random, site_id: str, kinds: Sequence[str] | None = None) -> Rollout:
-        kind = rng.choice(tuple(kinds or KINDS[self.world.site(site_id).family]))
+        kind = rng.choice(tuple(kinds or KINDS[self.world.family(site_id)]))
         task = make_task(self.world, site_id, kind, rng.choice(USES), rng.randrange(10**6))
         return roll_out(self.world, task, Solver.expert(self.world, task))
 
 
 def moment_of(rollout: Rollout, at: int, picture: Callable[[RolloutStep], Screenshot] = placeholder) -> Moment:
-    """What the agent could ask with at a step."""
+    """The moment of a step: what the agent could search with."""
     recent = rollout.steps[max(0, at - NUM_RECENT) : at]
     return Moment(
         instruction=rollout.task.task.instruction,
@@ -217,7 +237,7 @@ def pair_loss(policy: Backbone, batch: PairBatch, temperature: float) -> Tensor:
     num = len(batch.is_other)
     moments_PD, trajectories_JD = torch.split(_last_states(policy, batch.drawn), [num, 2 * num])
     scores_PJ = moments_PD @ trajectories_JD.T / temperature
-    # The other one of the own site is wrong only where it shows nothing that is needed.
+    # The other trajectory of the same site is wrong only if it shows nothing that is needed.
     own = torch.arange(num, device=scores_PJ.device)
     hidden = torch.tensor([not one for one in batch.is_other], device=scores_PJ.device)
     mask_PJ = torch.zeros_like(scores_PJ, dtype=torch.bool)
@@ -274,7 +294,7 @@ def _add_update(layers: nn.Module, state: Mapping[str, Tensor]) -> None:
         weight = layers.get_submodule(".".join((index, *path))).get_parameter("weight")
         update = state[f"{name}.up_OR"].float() @ state[f"{name}.down_RI"].float() * scale
         if update.shape != weight.shape or not update.isfinite().all():
-            raise ValueError(f"{name} has another shape, or numbers that are none.")
+            raise ValueError(f"{name} has another shape, or non-finite numbers.")
         weight.add_(update.to(weight.device, weight.dtype))
 
 

@@ -19,11 +19,11 @@ class WrittenBank:
     num_trajectories: int
     num_steps: int
     num_bytes: int
-    """All files together."""
+    """The size of all files together."""
 
 
 def write_expert_bank(folder: Path, world: World, embedder: Embedder, *, num_sites: int) -> WrittenBank:
-    """Whole or not at all; the same arguments give the same trajectories and vectors."""
+    """Writes the bank, whole or not at all. The same arguments give the same trajectories and vectors."""
     if num_sites < 1:
         raise ConfigError(f"num_sites is {num_sites}; it must be at least 1.")
 

@@ -37,7 +37,7 @@ from focusmem.training.variants import Variant, signed
 TAUGHT = BatchingConfig(num_decisions=96, max_per_trajectory=3)
 """Batches that the gate is taught with. They have many sites, because negatives are items of other decisions."""
 _EPISODES_PER_STEP, _SPARE_EPISODES = 12, 64
-"""More than a step's decisions need, because episodes have different numbers of decisions."""
+"""Numbers of episodes: more than the decisions of a step need, because episodes have different numbers of decisions."""
 
 
 class OwnSite:
@@ -60,8 +60,8 @@ def gate_data(
     world_seed: int = 0,
     num_workers: int = 0,
 ) -> LabBatches:
-    """Decisions of a split. With negatives, it is known which blocks are right: trajectories of the decision's own
-    site, beside one of another site. Without negatives, trajectories are found as a good retriever would.
+    """Decisions of a split. With negatives, items are trajectories of the decision's own site, which are right, and one
+    of another site, which is misleading. Without negatives, trajectories are found in the way of a good retriever.
     """
     world = World(world_seed)
     bank = SplitBank(world, split)
@@ -89,11 +89,12 @@ def teach_gate(
     start: Path,
     bank: SplitBank,
     seed: int = 2,
+    near_share: float = 0.0,
     notes: Mapping[str, Any] | None = None,
 ) -> Path | None:
     """Trains the gate of a memory from stage B to accept trajectories of a decision's own site. Returns the finished
     memory, with `notes` on its card. The episode's history counts as right; otherwise the gate would learn to reject
-    it.
+    it. Misleading are the items of other decisions and, for a share of decisions, a near miss.
     """
     if not variant.is_gated:
         raise ConfigError(f"A memory '{variant.name}' has no gate that could be taught.")
@@ -102,7 +103,8 @@ def teach_gate(
         split=bank.split,
         num_trajectories=_episodes_for(loop),
         num_sites=bank.num_sites,
-        negative_share=0.0,
+        negative_share=near_share,
+        near_share=1.0,
         seed=seed,
     )
     source = LabDecisions(bank.world, policy.chat, bank, OwnSite(bank, most=1), config)
@@ -129,7 +131,7 @@ class GateMeasurement:
     """Episodes that the probe learns from."""
     num_probe_steps: PositiveInt = 1000
     layers: tuple[PositiveInt, ...] = ()
-    """Also probe with hidden states after so many blocks of the policy."""
+    """Also probe with hidden states after these numbers of the policy's blocks."""
     num_workers: NonNegativeInt = 6
 
 
@@ -141,10 +143,10 @@ def measure_gate(
     *,
     sets_threshold: bool = False,
 ) -> dict[str, Any]:
-    """How well right blocks are told from misleading ones on sites never trained on.
+    """Measures how well right blocks are separated from misleading blocks on sites that were not trained on.
 
     A probe measures every memory. A memory with a gate is also measured by its own gate, with the threshold under which
-    actions on validation sites are likeliest; `sets_threshold` keeps this threshold.
+    actions on validation sites are likeliest; `sets_threshold` stores this threshold.
     """
     chosen, config = variant(name), config or GateMeasurement()
     num_workers, layers = config.num_workers, config.layers
@@ -170,7 +172,7 @@ def measure_gate(
         "num_misleading": int((~held_out.is_right_N).sum()),
     }
     if chosen.is_gated:
-        # As the memory acts: with its history, and with found trajectories of which none was put in to mislead.
+        # As when acting: with history, and with found trajectories only, none of which was added to mislead.
         as_acting = offered("v", config.num_trajectories, negative_share=0.0, has_working=True)
         choice = choose_by_actions(action_sweeps(memory, as_acting))
         found = gate_scores(memory, offered("e", config.num_trajectories))

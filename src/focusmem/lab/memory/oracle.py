@@ -1,9 +1,10 @@
-"""Retrieval by what the laboratory knows: a demonstration on the task's own site, as a perfect retriever finds it."""
+"""A perfect retriever, which uses the laboratory's own knowledge: it finds a demonstration on the task's own site."""
 
 from collections.abc import Sequence
 
 from focusmem.agent.decision import Decision
 from focusmem.agent.fronts.turns import ShowTrajectory
+from focusmem.agent.prompt import NUM_RECENT
 from focusmem.agent.retrieval import FoundTrajectory, Search
 from focusmem.lab.world.answers import experience, notes
 from focusmem.lab.world.experts import as_trajectory
@@ -28,14 +29,14 @@ class OracleRetriever:
         self._rollouts: dict[str, Rollout] = {}
         self._stored: dict[str, StoredTrajectory] = {}
 
-    def find(self, decisions: Sequence[Decision], top: int) -> list[Search]:
+    def find(self, decisions: Sequence[Decision], top: int, num_recent: int = NUM_RECENT) -> list[Search]:
         return [self._search(decision) for decision in decisions]
 
     def load(self, trajectory_id: str) -> StoredTrajectory:
         return self._stored[trajectory_id]
 
     def rollout(self, trajectory_id: str) -> Rollout:
-        """What happened in a demonstration that was found."""
+        """The steps of a demonstration that was found."""
         return self._rollouts[trajectory_id]
 
     def _search(self, decision: Decision) -> Search:
@@ -60,10 +61,10 @@ def show_notes(oracle: OracleRetriever) -> ShowTrajectory:
 
 
 def demonstration(world: World, task: LabTask) -> Rollout:
-    """Of some bank trajectories on the task's site, the one that shows most of what the task needs."""
+    """The trajectory that shows most of what the task needs, among some bank trajectories on the task's site."""
     expert = roll_out(world, task, Solver.expert(world, task))
     needed = set(experience(world, expert.steps))
-    kinds = KINDS[world.site(task.site_id).family]
+    kinds = KINDS[world.family(task.site_id)]
     candidates = (
         make_task(world, task.site_id, kinds[number % len(kinds)], "bank", number) for number in range(_NUM_CANDIDATES)
     )
@@ -75,7 +76,7 @@ def demonstration(world: World, task: LabTask) -> Rollout:
 
 
 def _asks_the_same(one: LabTask, other: LabTask) -> bool:
-    """Whether the answer to one gives the answer to the other away."""
+    """Whether the answer to one task gives away the answer to the other."""
     if one.task.annotations.instance == other.task.annotations.instance:
         return True
     if not one.entries and not other.entries:  # in a list of equal values the cheapest is also the dearest

@@ -1,4 +1,4 @@
-"""How training sees the laboratory's pictures: a batch's all at once, or every one there is beforehand."""
+"""Computes vision features for training: all pictures of a batch at once, or all existing pictures beforehand."""
 
 from collections.abc import Callable, Mapping
 
@@ -10,7 +10,7 @@ _VIEWS_AT_ONCE = 128
 
 
 def lab_look(backbone: Backbone) -> Callable[[Pixels], Mapping[str, VisionFeatures]]:
-    """Sees all pictures of a batch at once."""
+    """A function that computes the features of all pictures of a batch at once."""
 
     def look(pixels: Pixels) -> Mapping[str, VisionFeatures]:
         return see_named(backbone, pixels.digests, pixels.pixels_NHWC)

@@ -45,7 +45,7 @@ class LabBank:
         num_workers: int = 0,
         rollouts: Sequence[Rollout] = (),
     ) -> None:
-        """`picture` draws what a step saw. `rollouts` are the split's, if they are known already."""
+        """`picture` draws the screenshot of a step. `rollouts` holds the split's rollouts, if they exist already."""
         self.world = world
         self.rollouts: Sequence[Rollout] = rollouts or list(
             expert_rollouts(world, split, num_sites=num_sites, num_workers=num_workers)
@@ -55,14 +55,14 @@ class LabBank:
         self._draw = picture or (lambda step: screenshot_of(world, step))
         self._stored: dict[int, StoredTrajectory] = {}
         self.place_of = {one.task.name: place for place, one in enumerate(self.rollouts)}
-        """Where each trajectory stands, by its id."""
+        """The place of each trajectory, by its id."""
         self._places: dict[str, list[int]] = {}
         for place, rollout in enumerate(self.rollouts):
             self._places.setdefault(rollout.task.site_id, []).append(place)
 
     @property
     def trajectories(self) -> list[StoredTrajectory]:
-        """All of them, with their pictures."""
+        """All trajectories, with their pictures."""
         return [self.stored(place) for place in range(len(self.rollouts))]
 
     def rollout(self, place: int) -> Rollout:
@@ -133,7 +133,7 @@ def _digest(bank: LabBank, embedder: Embedder) -> str:
 
 
 def _read_vectors(path: Path, num: int) -> npt.NDArray[np.float32] | None:
-    """None if there are none or if they are damaged: they are then made again."""
+    """The stored vectors. None if there are none or if they are damaged; they are then made again."""
     try:
         vectors_ND: npt.NDArray[np.float32] = np.load(path)
     except (OSError, ValueError, EOFError):
@@ -142,7 +142,7 @@ def _read_vectors(path: Path, num: int) -> npt.NDArray[np.float32] | None:
 
 
 def _keep_vectors(path: Path, vectors_ND: npt.NDArray[np.float32]) -> None:
-    """A failure is reported and does not stop the run: the next run has to make the vectors again."""
+    """Stores vectors. A failure is reported and does not stop the run; the next run makes the vectors again."""
     data = io.BytesIO()
     np.save(data, vectors_ND)
     try:

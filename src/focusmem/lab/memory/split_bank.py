@@ -21,7 +21,7 @@ _SITES_KEPT = 256
 
 
 class SplitBank:
-    """The same trajectories as a `LabBank` of the split holds, under other places."""
+    """The same trajectories as in a `LabBank` of the split, but at other places."""
 
     def __init__(self, world: World, split: Split, *, num_sites: int | None = None) -> None:
         self.world, self.split, self.num_sites = world, split, num_sites or NUM_SITES[split]

@@ -4,6 +4,7 @@ A memory that sees the same few hundred sites for hours learns them by heart ins
 """
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -13,6 +14,8 @@ from focusmem.errors import ConfigError
 from focusmem.files import sha256_hex
 from focusmem.lab.memory.decisions import LabDecisions
 from focusmem.lab.memory.drills import IN_WORDS, LEARNT_SOON, Drills
+from focusmem.lab.memory.entry_drills import EntryDrills, EntryHow
+from focusmem.lab.world.office_answers import NOTICE
 from focusmem.lab.world.rollout import Rollout
 from focusmem.lab.world.tasks import COMPARISONS
 from focusmem.lab.world.ways import followed_ways, shown_ways
@@ -21,7 +24,7 @@ from focusmem.settings import checked_dataclass
 from focusmem.training.batch import TrainingBatch
 
 _ANSWER = "answer"
-"""Of a comparison."""
+"""The name under which the answer of a comparison counts as useful."""
 
 
 @checked_dataclass(frozen=True, kw_only=True)
@@ -31,7 +34,7 @@ class Phase:
     num_batches: PositiveInt
     drills: Drills
     num_episodes: PositiveInt = 1
-    """Content is learnt from episodes alone."""
+    """Episodes per batch. Content is learnt only from episodes."""
 
 
 _TOLD = Drills(num_numbers=96, num_ways=48, how=IN_WORDS, raw_share=0.0)
@@ -48,6 +51,24 @@ from either. Learning depends on the number of samples, so batches have as many 
 the fixed cost of a step."""
 
 
+def _entries(num: int, how: Sequence[EntryHow], sizes: Sequence[int] = (16,), num_asked: int = 5) -> Drills:
+    return Drills(entries=EntryDrills(num=num, num_asked=num_asked, how=tuple(how), sizes=tuple(sizes)))
+
+
+ENTRY_COURSE = (
+    Phase(num_batches=300, drills=_entries(48, ("told",), (1, 2, 4))),
+    Phase(num_batches=900, drills=_entries(48, ("told",), (2, 4, 8, 12, 16))),
+    Phase(num_batches=600, drills=_entries(48, ("told", "seen", "seen", "seen"), (1, 2, 4, 8))),
+    Phase(num_batches=900, drills=_entries(48, ("told", "seen", "seen", "seen", "in a chunk"), (8, 12, 16))),
+    Phase(num_batches=600, drills=_entries(20, ("told", "seen", "in a chunk", "in a trajectory", "in a trajectory"))),
+)
+"""The course of `lab-entries`: entries told in words, few before many; then in views of a few rows and of whole lists;
+then in chunks and trajectories. In a trial with twelve entries, a readout began to choose after some 400 batches of
+words, and on views only after words."""
+ENTRY_DRILLS = _entries(12, ("seen", "in a chunk", "in a trajectory", "as it is", "as it is"))
+"""What comes with whole episodes after this course."""
+
+
 @checked_dataclass(frozen=True, kw_only=True)
 class StreamConfig:
     num_episodes: PositiveInt = 8
@@ -56,11 +77,11 @@ class StreamConfig:
     """At most this many decisions of an episode: first those that memory can help with, and of these first the ones
     that are hard to learn."""
     num_tries: PositiveInt = 3
-    """Episodes that are looked at for each place in a batch. The first is taken that has a decision which memory can
-    help with and which is hard to learn, else one with a decision that memory can help with. The last place of a batch
-    takes the first episode, because a memory must also do no harm."""
+    """Number of candidate episodes for each place in a batch. The first episode with a decision that memory can help
+    with and that is hard to learn is taken; otherwise one with a decision that memory can help with. The last place of
+    a batch takes the first episode, because a memory must also do no harm."""
     drills: Drills = field(default_factory=Drills)
-    """What a batch holds besides."""
+    """The drills of a batch, besides its episodes."""
     course: tuple[Phase, ...] = ()
     """The phases that come first."""
     num_batches: PositiveInt = 100_000
@@ -80,7 +101,7 @@ class StreamConfig:
                 )
 
     def at(self, number: int) -> tuple[int, Drills]:
-        """How many episodes a batch has, and which drills."""
+        """The number of episodes and the drills of a batch, by the batch's number."""
         for phase in self.course:
             if number < phase.num_batches:
                 return phase.num_episodes, phase.drills
@@ -111,7 +132,7 @@ class LabStream:
     def batch(self, number: int) -> TrainingBatch:
         parts = [self.source.decisions(*self._chosen(episode)) for episode in self.episodes(number)]
         _, drills = self.config.at(number)
-        # Content is learnt from whole episodes; a drill asks for its one thing.
+        # Content is learnt from whole episodes only, so drills have no lessons.
         besides = drills.batch(self.source, self.config.seed, number).without_lessons()
         drawn = self.source.drawn(TrainingBatch.merged([*parts, besides]))
         self.source.forget()
@@ -153,12 +174,13 @@ def useful_decisions(source: LabDecisions, episode: int) -> list[bool]:
 
 
 def useful_ways(source: LabDecisions, episode: int) -> list[set[str]]:
-    """For each decision, what a memory can help with: a convention that the action follows and that an item in front
-    shows; and the answer of a comparison, whose first value has left the window by then.
+    """For each decision, what a memory can help with. This is a convention that the action follows and that an item in
+    front shows, the answer of a comparison, because its first value has left the prompt by then, or a value from a
+    notice, which has left it too.
     """
     rollout, world = source.rollout(episode), source.world
     steps = rollout.steps
-    known = set[str]().union(*(shown_ways(world, own.steps) for own in _own_shelf(source, episode)))
+    known = {NOTICE}.union(*(shown_ways(world, own.steps) for own in _own_shelf(source, episode)))
     ways = [followed_ways(world, steps, at) & known for at in range(len(steps))]
     if rollout.task.kind in COMPARISONS:
         for own, step in zip(ways, steps, strict=True):

@@ -10,7 +10,7 @@ from focusmem.lab.memory.embedder import READS_LESS
 from focusmem.lab.memory.gate import teach_gate
 from focusmem.lab.memory.pictures import lab_look
 from focusmem.lab.memory.split_bank import SplitBank
-from focusmem.lab.memory.stream import LabStream, StreamConfig
+from focusmem.lab.memory.stream import LabStream, Phase, StreamConfig
 from focusmem.lab.memory.variants import check_start
 from focusmem.lab.policy.texts import PROMPTS
 from focusmem.lab.world.world import World
@@ -26,21 +26,24 @@ from focusmem.training.record import begin_record, end_record
 from focusmem.training.variants import PAPER_VARIANTS, MemoryTraining, paper_training, train_stages
 
 LAB_QUESTIONS: Final = PROMPTS / "questions"
-"""The wording of what the teacher is asked."""
+"""The folder with the wording of the teacher's questions."""
 GATE_ALONE: Final = "the gate is taught alone after stage B, with labels"
 """The sentence on a card for this departure from the paper."""
 
 
 @checked_dataclass(frozen=True, kw_only=True)
 class LabTraining(MemoryTraining):
-    """Everything that decides what a memory learns in the laboratory, and how."""
+    """All settings of a training in the laboratory, including those of its data."""
 
     gate: LoopConfig | None = None
-    """How the gate alone is taught after stage B, if the variant has one; None leaves this out."""
+    """The settings of the last stage, which trains the gate alone, if the variant has a gate. None leaves this stage
+    out."""
     stream: StreamConfig = field(default_factory=StreamConfig)
+    later_course: tuple[Phase, ...] = ()
+    """The phases that come first in stage B, where the readout learns."""
     decisions: LabDecisionsConfig = field(default_factory=LabDecisionsConfig)
     policy: Path | None = None
-    """The policy's folder; None: the one that ships."""
+    """The policy's folder. None uses the shipped policy."""
     device: str = "cuda"
     """cuda or cpu. Of several processes on cuda, each takes the GPU that the launcher gives it."""
     world_seed: int = 0
@@ -54,11 +57,12 @@ def train_memory(
     bank: SplitBank | None = None,
     command: Sequence[str] = (),
 ) -> Path | None:
-    """Trains a variant, or resumes its training; returns the memory's folder when it is finished. Nothing is prepared:
-    trajectories are found by their site, and the world answers for the teacher, whose states are computed in each step.
+    """Trains a variant, or resumes its training. Returns the memory's folder, or None if the training is not finished.
+    Nothing is prepared: trajectories are found by their site, the world gives the teacher's answers, and the teacher's
+    states are computed in each step.
 
-    If several variants are trained, `bank` can be made once and given to each; its world, split and sites are then the
-    ones that are learnt from.
+    If several variants are trained, `bank` can be made once and given to each; the training then uses the world, the
+    split and the sites of this bank.
     """
     deadline, variant = Deadline(training.max_minutes), training.variant
     if training.start is not None:  # before the bank, which may take minutes
@@ -78,16 +82,19 @@ def train_memory(
     questions = Questions(LAB_QUESTIONS) if training.learns_content else None
     data_a = LabStream(source(replace(decisions, negative_share=0.0), questions), stream)
     misled = decisions.negative_share if variant.trains_gate else 0.0
-    # Another seed, so that the second stage sees new episodes; what a course teaches was learnt in the first.
+    # Another seed, so that the second stage sees new episodes.
     later = replace(decisions, negative_share=misled, seed=derive_seed(decisions.seed, "stage B"))
-    data_b = LabStream(source(later, None), replace(stream, course=()))
+    data_b = LabStream(source(later, None), replace(stream, course=training.later_course))
     notes = card_notes(training, policy)
     memory = train_stages(
         training, policy, data_a, data_b, folder, deadline=deadline, look=lab_look(policy), notes=notes
     )
     if memory is not None and training.gate is not None and variant.is_gated:
         loop, seed = deadline.limit(training.gate), derive_seed(decisions.seed, "gate")
-        memory = teach_gate(policy, variant, folder / "gate", loop, start=memory, bank=bank, seed=seed, notes=notes)
+        near = decisions.near_share
+        memory = teach_gate(
+            policy, variant, folder / "gate", loop, start=memory, bank=bank, seed=seed, near_share=near, notes=notes
+        )
     if memory is not None:
         end_record(folder)
     return memory
@@ -116,7 +123,9 @@ def _named_departures(training: LabTraining) -> Iterator[str]:
     yield f"a step has at most {stream.num_episodes * stream.num_decisions} decisions, and drills (paper: 32 decisions)"
     if stream.course and training.has_stage_a:
         yield "a course of short drills comes before whole episodes"
-    if stream.drills.num_numbers or stream.drills.num_ways:
+    if training.later_course and variant.stage_b is not None:
+        yield "stage B begins with a course of short drills too"
+    if stream.drills.num_numbers or stream.drills.num_ways or stream.drills.entries.num:
         yield "every step has drills besides its episodes"
     if training.gate is not None and variant.is_gated:
         yield GATE_ALONE

@@ -38,6 +38,9 @@ LEARNT = (
     "episode",
     "decision",
     "question",
+    "list",
+    "entry",
+    "probe",
     "record",
 )
 """The kinds of tokens to learn. The last is an action in a record that precedes something else."""
@@ -118,7 +121,7 @@ class Corpus:
         return made
 
     def _answers(self, rng: random.Random, mix: Mix) -> list[Example]:
-        """Only the last step of an episode: the answer stands on the page and has to be read."""
+        """Examples with only the last step of an episode. The answer is on the page and has to be read."""
         rollout = self._rollout(rng)
         if rollout.task.kind in COMPARISONS:
             return []
@@ -140,7 +143,7 @@ class Corpus:
         show them.
         """
         site_id = f"{self.split}-{rng.randrange(self.num_sites)}"
-        kinds = [kind for kind in KINDS[self.world.site(site_id).family] if kind in COMPARISONS]
+        kinds = [kind for kind in KINDS[self.world.family(site_id)] if kind in COMPARISONS]
         tasks = [self._task(rng, site_id=site_id, kinds=kinds) for _ in range(_NUM_WEIGHED)]
         made = [self._row(weighing(self.world, task), [], "comparison/words") for task in tasks]
         rollout = self._rollout(rng, site_id=site_id, kinds=kinds)
@@ -167,7 +170,7 @@ class Corpus:
         return made
 
     def _episodes(self, rng: random.Random, mix: Mix) -> list[Example]:
-        """A whole episode in one row, every action a target; sometimes with a record or notes in front."""
+        """A whole episode in one row. Every action is a target. Sometimes a record or notes precede the episode."""
         found = self._situation(rng, mix)
         turns: list[Turn] = [*found.front, Turn("user", (f"Task: {found.task.task.instruction}",))]
         for step in found.rollout.steps:
@@ -184,14 +187,13 @@ class Corpus:
             places.add(len(steps) - 1)  # the answer
         return [self._decision(found, at, mix) for at in sorted(places)]
 
-    def _decision(self, found: "_Situation", at: int, mix: Mix) -> Example:
+    def _decision(self, found: "Situation", at: int, mix: Mix) -> Example:
         steps = found.rollout.steps
         front, views, help_kind = [*found.front], [*found.views], found.help
         expired = steps[: max(0, at - NUM_RECENT)]
         if expired and mix.has_history:
             help_kind += "+history"
-            for start in range(0, len(expired), CHUNK_EVENTS):
-                front += self._record(found.rollout, expired[start : start + CHUNK_EVENTS], "working")
+            front += self._history(found.rollout, at)
             views += expired
         prompt = [*front, *self.prompt_at(found.task, steps, at)]
         recent = steps[max(0, at - NUM_RECENT) : at]
@@ -199,9 +201,15 @@ class Corpus:
         tag = f"decision/{help_kind}/{found.task.kind}/{wanted.name}"
         return self._asked(prompt, _should_say(steps[at]), [*views, *recent, steps[at]], tag)
 
-    def _questions(self, rng: random.Random, mix: Mix) -> list[Example]:
+    def _history(self, rollout: Rollout, at: int) -> list[Turn]:
+        """The events that have left the prompt at a step, raw, chunk by chunk."""
+        expired = rollout.steps[: max(0, at - NUM_RECENT)]
+        chunks = (expired[start : start + CHUNK_EVENTS] for start in range(0, len(expired), CHUNK_EVENTS))
+        return [turn for chunk in chunks for turn in self._record(rollout, chunk, "working")]
+
+    def _questions(self, rng: random.Random, mix: Mix, *, site_id: str | None = None) -> list[Example]:
         """A record, and questions about it."""
-        rollout, steps = self.some_record(rng, mix.role)
+        rollout, steps = self.some_record(rng, mix.role, site_id)
         made = []
         for question in rng.sample(QUESTIONS[mix.role], 2):
             prompt = self.question_about(rollout, steps, mix.role, question)
@@ -209,9 +217,11 @@ class Corpus:
             made.append(self._asked(prompt, reply, list(steps), f"question/{question}"))
         return made
 
-    def some_record(self, rng: random.Random, role: Role) -> tuple[Rollout, Sequence[RolloutStep]]:
+    def some_record(
+        self, rng: random.Random, role: Role, site_id: str | None = None
+    ) -> tuple[Rollout, Sequence[RolloutStep]]:
         """An expert's episode, and the part of it that a record of this role covers."""
-        rollout = self._rollout(rng, can_slip=role == "working")
+        rollout = self._rollout(rng, site_id=site_id, can_slip=role == "working")
         if role == "episodic":
             return rollout, rollout.steps
         start = rng.randrange(max(1, len(rollout.steps) - 1))
@@ -221,7 +231,7 @@ class Corpus:
         record = self._record(rollout, steps, role)
         return (*record, Turn("user", (self.texts.questions.fill(question),)))
 
-    _MAKERS: ClassVar[dict[str, Callable[["Corpus", random.Random, Mix], list[Example]]]] = {
+    _MAKERS: ClassVar[dict[str, Callable[..., list[Example]]]] = {
         "transcription": _transcriptions,
         "line": _lines,
         "answer": _answers,
@@ -247,7 +257,7 @@ class Corpus:
 
     # Situations
 
-    def _situation(self, rng: random.Random, mix: Mix) -> "_Situation":
+    def _situation(self, rng: random.Random, mix: Mix) -> "Situation":
         """A task, an episode of it, and the help in front of the prompt.
 
         With help in front (a record or notes), the actions are the expert's. Without help they are the explorer's half
@@ -259,24 +269,24 @@ class Corpus:
                 rollout = roll_out(self.world, task, Solver.explorer(self.world, task, rng))
             else:
                 rollout = self._by_expert(task, rng)
-            return _Situation(task, rollout, "none", [], [])
+            return Situation(task, rollout, "none", [], [])
         rollout = self._by_expert(task, rng)
         if mix.help == "notes":
             # Notes hold the conventions that the expert used, and some more.
             other = self._rollout(rng, site_id=task.site_id)
             text = notes(self.world, [*rollout.steps, *other.steps])
-            return _Situation(task, rollout, "notes", [Turn("user", (text,))], [])
+            return Situation(task, rollout, "notes", [Turn("user", (text,))], [])
         front: list[Turn] = []
         views: list[RolloutStep] = []
         for _ in range(mix.num_records):
             shown = self._helpful(task, rng) if rng.random() < 0.8 else self._rollout(rng)
             front += self._record(shown, shown.steps, "episodic")
             views += shown.steps
-        return _Situation(task, rollout, "record", front, views)
+        return Situation(task, rollout, "record", front, views)
 
     def _helpful(self, task: LabTask, rng: random.Random) -> Rollout:
-        """Another task on the same site; usually of a kind that shows the same facts."""
-        family = self.world.site(task.site_id).family
+        """Another task on the same site, usually of a kind that shows the same facts."""
+        family = self.world.family(task.site_id)
         kinds = (task.kind,) if rng.random() < 0.5 else KINDS[family]
         return self._rollout(rng, site_id=task.site_id, kinds=kinds)
 
@@ -296,11 +306,15 @@ class Corpus:
     def _by_expert(self, task: LabTask, rng: random.Random) -> Rollout:
         """An expert's episode. Half of the episodes contain random slips, which the expert then corrects."""
         slips = rng if rng.random() < 0.5 else None
-        return roll_out(self.world, task, Solver.expert(self.world, task), slips=slips)
+        rollout = roll_out(self.world, task, Solver.expert(self.world, task), slips=slips)
+        if task.request is None or rollout.is_success:
+            return rollout
+        # At an office, a slip may end the request, which nothing can set right.
+        return roll_out(self.world, task, Solver.expert(self.world, task))
 
     def _task(self, rng: random.Random, *, site_id: str | None = None, kinds: Sequence[str] | None = None) -> LabTask:
         site_id = site_id or f"{self.split}-{rng.randrange(self.num_sites)}"
-        kind = rng.choice(tuple(kinds or KINDS[self.world.site(site_id).family]))
+        kind = rng.choice(tuple(kinds or KINDS[self.world.family(site_id)]))
         return make_task(self.world, site_id, kind, rng.choice(USES), rng.randrange(10**6))
 
     # From turns to tokens
@@ -319,12 +333,18 @@ class Corpus:
         )
         prompt = self.texts.serialise(item, {picture.digest: picture for picture in pictures})
         opening, *events, closing = prompt
-        told = zip(steps, events, strict=True)
         return [
             opening,
-            *(turn if step.wanted else _Event(turn.role, turn.parts) for step, turn in told),
+            *(
+                _Event(turn.role, turn.parts) if self._can_be_told(steps, at) else turn
+                for at, turn in enumerate(events)
+            ),
             closing,
         ]
+
+    def _can_be_told(self, steps: Sequence[RolloutStep], at: int) -> bool:
+        """Whether an action of a record can be learnt from what the record shows before it."""
+        return steps[at].wanted is None
 
     def prompt_at(self, task: LabTask, steps: Sequence[RolloutStep], at: int) -> Prompt:
         """The agent's prompt at a step of an episode, without memory."""
@@ -400,7 +420,7 @@ class _Slip(Turn):
 
 
 @dataclass(frozen=True)
-class _Situation:
+class Situation:
     task: LabTask
     rollout: Rollout
     help: str

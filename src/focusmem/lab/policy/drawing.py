@@ -40,7 +40,7 @@ def all_pixels_of(world: World, steps: Collection[RolloutStep]) -> npt.NDArray[n
 
 
 def drawn_ahead(data: Dataset[BatchT], num_workers: int, *, num_ahead: int = 2) -> Iterator[BatchT]:
-    """The batches of a dataset in order, each worker a few ahead."""
+    """Yields the batches of a dataset in order. Each worker prepares a few batches in advance."""
     yield from DataLoader(
         data,
         batch_size=None,
@@ -54,7 +54,9 @@ def drawn_ahead(data: Dataset[BatchT], num_workers: int, *, num_ahead: int = 2) 
 
 
 def made_side_by_side(make: Callable[[int], BatchT], num: int, num_workers: int) -> list[BatchT]:
-    """`make(0)`, `make(1)` and so on, computed by worker processes; for episodes, which are slow to roll out."""
+    """Returns `make(0)`, `make(1)` and so on, computed by worker processes. It is used for episodes, which are slow to
+    roll out.
+    """
     return list(drawn_ahead(_Made(make, num), num_workers, num_ahead=8))
 
 

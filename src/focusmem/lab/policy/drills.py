@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from focusmem.lab.world.pages import Address
+from focusmem.lab.world.address import Address
 from focusmem.lab.world.rollout import Rollout, RolloutStep
 from focusmem.lab.world.scene import SCROLL_PIXELS, Scene
 from focusmem.lab.world.session import PageSession

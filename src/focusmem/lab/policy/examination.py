@@ -6,14 +6,16 @@ All questions are about sites it was not trained on; the world knows the right a
 import json
 import random
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from focusmem.errors import PolicyError
 from focusmem.intervals import grouped_interval
 from focusmem.judges.exact_answer import is_same_answer
 from focusmem.lab.policy.corpus import Corpus
+from focusmem.lab.policy.office_corpus import OfficeCorpus, Question
 from focusmem.lab.world.answers import QUESTIONS, answer_to
 from focusmem.lab.world.rollout import iter_tasks, roll_out, screenshot_of
 from focusmem.lab.world.solvers import Solver
@@ -26,7 +28,9 @@ from focusmem.schemas import Prompt, Role, parse_action
 from focusmem.settings import checked_dataclass
 
 _JUDGED = ("yesno", "check", *COMPARISONS)
-"""Kinds whose answer is more than a value on the screen."""
+"""Kinds of tasks whose answer is more than a value on the screen."""
+_LONGEST_TEXT, _LONGEST_ACTION = 640, 64
+"""Most tokens of a reply about offices: a text may name every entry of three lists."""
 
 
 @checked_dataclass(frozen=True, kw_only=True)
@@ -35,6 +39,12 @@ class ExaminationConfig:
     """Values to read off the screen."""
     num_records: PositiveInt = 100
     """Records that the policy is asked every question about."""
+    num_entries: NonNegativeInt = 0
+    """Offices whose lists are told, seen or recorded, each asked about some entries."""
+    num_requests: NonNegativeInt = 0
+    """Decisions that need a value at an office, with what shows it raw in front."""
+    num_probed: NonNegativeInt = 0
+    """Records that the policy is probed about."""
     seed: int = 0
     world_seed: int = 0
     batch_size: PositiveInt = 16
@@ -63,14 +73,43 @@ def examine(policy: Backbone, config: ExaminationConfig) -> dict[str, Any]:
         "values_read": _summary(read),
         "fields_right": _summary(told),
         "num_records": config.num_records,
+    } | _at_offices(policy, world, config)
+
+
+def _at_offices(policy: Backbone, world: World, config: ExaminationConfig) -> dict[str, Any]:
+    """The same for offices: entries, decisions and probes. Parts that are not asked for are left out."""
+    corpus = OfficeCorpus(
+        world, policy.chat, split="e", num_sites=NUM_SITES["eo"], picture=lambda step: screenshot_of(world, step)
+    )
+    rng = random.Random(config.seed)
+    asked = {
+        "entries_right": [one for number in range(config.num_entries) for one in corpus.entry_questions(rng, number)],
+        "requests_right": list(islice(corpus.request_questions(rng), config.num_requests)),
+        "probes_right": [one for number in range(config.num_probed) for one in corpus.probe_questions(rng, number)],
     }
+    results: dict[str, Any] = {}
+    for name, questions in asked.items():
+        if questions:
+            longest = _LONGEST_TEXT if questions[0].is_text else _LONGEST_ACTION
+            replies = _replies(policy, [one.prompt for one in questions], config.batch_size, longest=longest)
+            told = zip(questions, replies, strict=True)
+            results[name] = _summary([_Judged(one.group, one.name, _right_parts(one, reply)) for one, reply in told])
+    return results
+
+
+def _right_parts(question: Question, reply: str) -> list[bool]:
+    """A probe is scored clause by clause, an action as a whole."""
+    if question.is_text:
+        return fields_right("describe", question.reply, reply)
+    return [reply.strip() == question.reply]
 
 
 class _Judged(NamedTuple):
     """The parts of one reply that are right."""
 
     group: int
-    """Replies of a group are about the same thing, and tend to be right or wrong together."""
+    """The group of the reply. Replies of one group are about the same thing, so they tend to be right or wrong
+    together."""
     name: str
     right: list[bool]
 
@@ -120,12 +159,13 @@ def _record_questions(corpus: Corpus, config: ExaminationConfig) -> list[tuple[P
     return found
 
 
-def _replies(policy: Backbone, prompts: Sequence[Prompt], batch_size: int) -> list[str]:
+def _replies(policy: Backbone, prompts: Sequence[Prompt], batch_size: int, *, longest: int = 256) -> list[str]:
+    """The policy's replies, each of at most `longest` tokens."""
     replies: list[str] = []
     with Progress("examine", total=len(prompts)) as line:
         for start in range(0, len(prompts), batch_size):
             rows = policy.embed([policy.tokenise(prompt) for prompt in prompts[start : start + batch_size]])
-            replies += [policy.text_of(ids) for ids in generate(policy, rows, GenerationConfig(max_new_tokens=256))]
+            replies += [policy.text_of(ids) for ids in generate(policy, rows, GenerationConfig(max_new_tokens=longest))]
             line.step(len(rows))
     return replies
 

@@ -1,4 +1,4 @@
-"""Examples laid end to end as one batch: tokens, targets, and each different picture once.
+"""Lays examples end to end as one batch: tokens, targets, and each different picture once.
 
 Shapes: T tokens of all examples, R examples, M tokens to learn, V visual tokens, N pictures, P pictures with letters.
 """
@@ -55,13 +55,13 @@ class CorpusBatch:
     """Positions of visual tokens."""
     pixels_NHWC: torch.Tensor
     letters_PVS: torch.Tensor
-    """The letters that stand in each visual token of the first pictures, slot by slot."""
+    """The letters in each visual token of the first pictures, slot by slot."""
     picture_of_place: torch.Tensor
     """For each screenshot in the batch, in order, the index of its picture."""
     longest: int
     """Tokens of the longest example."""
     tags: tuple[str, ...]
-    """One per example."""
+    """The tag of each example."""
 
     def pin_memory(self) -> "CorpusBatch":
         """Called by the loader, so that copies to a GPU are asynchronous."""

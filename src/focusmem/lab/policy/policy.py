@@ -109,7 +109,7 @@ def _all_texts(world: World, num_episodes: int) -> Iterator[str]:
     for _ in range(num_episodes):
         site_id = f"p-{rng.randrange(4000)}"
         task = make_task(
-            world, site_id, rng.choice(KINDS[world.site(site_id).family]), rng.choice(USES), rng.randrange(10**6)
+            world, site_id, rng.choice(KINDS[world.family(site_id)]), rng.choice(USES), rng.randrange(10**6)
         )
         rollout = roll_out(world, task, Solver.expert(world, task))
         yield task.task.instruction

@@ -25,9 +25,10 @@ from torch.nn import functional as F
 from focusmem.errors import ConfigError, TrainingError
 from focusmem.files import write_whole
 from focusmem.lab.policy.characters import NUM_LETTERS, NUM_SLOTS
-from focusmem.lab.policy.corpus import LEARNT, Corpus, CorpusBatches
+from focusmem.lab.policy.corpus import LEARNT, CorpusBatches
 from focusmem.lab.policy.fast_vision import see_all
 from focusmem.lab.policy.muon import StackedMuon
+from focusmem.lab.policy.office_corpus import OfficeCorpus
 from focusmem.lab.policy.packing import CorpusBatch
 from focusmem.lab.policy.policy import new_policy, train_tokenizer
 from focusmem.lab.world.world import World
@@ -62,7 +63,10 @@ class PretrainConfig:
     letter_weight: NonNegativeFloat = 1.0
     """Weight of the loss by which the vision tower learns letters."""
     drills: bool = False
-    """Improve a policy: only the text blocks learn, from single skills and decisions. This is possible on a CPU."""
+    """Improve an existing policy: only the text blocks are trained, on drills of single skills and on decisions. This
+    is possible on a CPU."""
+    offices: bool = False
+    """Continue a policy with offices: their lists, their requests and the probes, beside what it has learnt before."""
     is_half: bool | None = None
     """Whether to compute in bfloat16; None does so only on a GPU. Some CPUs are far faster with it too."""
     num_workers: NonNegativeInt = 14
@@ -77,8 +81,11 @@ class PretrainConfig:
     """Changes to the architecture, for tests."""
 
     def __post_init__(self) -> None:
-        if self.drills and self.start is None:
-            raise ConfigError("PretrainConfig.drills improves an existing policy; name it with start.")
+        for name in ("drills", "offices"):
+            if getattr(self, name) and self.start is None:
+                raise ConfigError(f"PretrainConfig.{name} continues an existing policy; name it with start.")
+        if self.drills and self.offices:
+            raise ConfigError("PretrainConfig.drills and PretrainConfig.offices are two mixes; choose one of them.")
 
 
 READING = {"transcription": 0.30, "line": 0.35, "answer": 0.10, "episode": 0.15, "decision": 0.10}
@@ -87,17 +94,24 @@ EVERYTHING = {
     "episode": 0.18, "decision": 0.37, "question": 0.13,
 }  # fmt: skip
 DRILLS = {"weighing": 0.15, "comparison": 0.22, "search": 0.10, "decision": 0.40, "question": 0.13}
+OFFICES = {
+    "list": 0.12, "entry": 0.20, "request": 0.24, "office question": 0.06, "probe": 0.08,
+    "line": 0.02, "answer": 0.02, "comparison": 0.02, "search": 0.02, "episode": 0.05, "decision": 0.13,
+    "question": 0.04,
+}  # fmt: skip
 WEIGHTS = {
     "transcription": 0.3, "line": 0.5, "answer": 1.0, "weighing": 1.0, "comparison": 0.6, "search": 0.3,
-    "episode": 1.0, "decision": 2.0, "question": 1.0, "record": 0.5,
+    "episode": 1.0, "decision": 2.0, "question": 1.0, "list": 0.4, "entry": 1.0, "probe": 1.0, "record": 0.5,
 }  # fmt: skip
-"""The weight of a token of each kind: less for plentiful kinds, more for what the policy is for."""
+"""The weight of a token of each kind. Frequent kinds have less weight; kinds that the policy exists for have more."""
 
 
 def shares_of_step(number: int, config: PretrainConfig) -> dict[str, float]:
     """The kinds of examples in a step, with their shares of the tokens. They depend only on the step's number."""
     if config.drills:
         return DRILLS
+    if config.offices:
+        return OFFICES
     return READING if number < config.num_reading_steps else EVERYTHING
 
 
@@ -118,7 +132,7 @@ class LetterHead(nn.Module):
 
 @dataclass
 class _State:
-    """Everything that a save holds, so that a resumed run equals an uninterrupted one."""
+    """Everything that a save holds. A resumed run therefore equals an uninterrupted one."""
 
     policy: Backbone
     head: LetterHead
@@ -223,7 +237,9 @@ def _check_finite(losses: Sequence[StepLoss], num_steps: int) -> None:
 
 def _settings(config: PretrainConfig) -> dict[str, Any]:
     """All settings that decide what is learnt, including the mix of examples."""
-    mix = {"drills": DRILLS} if config.drills else {"reading": READING, "everything": EVERYTHING}
+    mix = {"reading": READING, "everything": EVERYTHING}
+    if config.drills or config.offices:
+        mix = {"drills": DRILLS} if config.drills else {"offices": OFFICES}
     return to_plain(config) | {"mix": mix | {"weights": WEIGHTS}}
 
 
@@ -353,14 +369,15 @@ _SCORED: tuple[dict[str, float], ...] = (
     {"transcription": 1}, {"line": 1}, {"answer": 1}, {"weighing": 0.3, "comparison": 0.7},
     {"search": 1}, {"decision": 1}, {"question": 1},
 )  # fmt: skip
+_SCORED_AT_OFFICES: tuple[dict[str, float], ...] = ({"list": 1}, {"entry": 1}, {"request": 1}, {"probe": 1})
 
 
 @torch.no_grad()
 def score(policy: Backbone, world: World, config: PretrainConfig, *, num_batches: int) -> dict[str, tuple[float, int]]:
     """The share of replies with every token right on sites never trained on, and their number, by tag."""
-    corpus = Corpus(world, policy.chat, split="v", num_sites=60)
+    corpus = OfficeCorpus(world, policy.chat, split="v", num_sites=60)
     right: dict[str, list[bool]] = defaultdict(list)
-    for mix in _SCORED:
+    for mix in (*_SCORED, *(_SCORED_AT_OFFICES if config.offices else ())):
         for number in range(num_batches * (3 if "decision" in mix else 1)):
             batch = corpus.batch(mix, derive_seed(7, *mix, number), max_tokens=config.max_tokens)
             batch = batch.to(policy.device)
@@ -374,17 +391,17 @@ def score(policy: Backbone, world: World, config: PretrainConfig, *, num_batches
                 parts = batch.tags[row].split("/")
                 name = "/".join((parts[0], parts[1], parts[3])) if parts[0] == "decision" else batch.tags[row]
                 right[name].append(all(own))
-                if parts[0] in ("transcription", "line", "weighing", "question"):
+                if parts[0] in ("transcription", "line", "weighing", "question", "list", "entry", "probe"):
                     right[f"{name} tokens"] += own
     return {name: (sum(values) / len(values), len(values)) for name, values in sorted(right.items())}
 
 
 def _batches(world: World, policy: Backbone, config: PretrainConfig, start: int) -> Iterator[tuple[CorpusBatch, float]]:
-    """Batches from a number on, each with the time spent waiting for it."""
+    """Yields the batches from a given number on, each with the time that was spent waiting for it."""
     # Thousands of tensors pass between processes; this way they need few file handles.
     torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
     data = CorpusBatches(
-        Corpus(world, policy.chat),
+        OfficeCorpus(world, policy.chat),
         lambda number: shares_of_step(number, config),
         seed=config.seed,
         max_tokens=config.max_tokens,
@@ -423,7 +440,7 @@ def _report(state: _State, losses: list[StepLoss], folder: Path, scores: dict[st
 
 
 def _mean_losses(losses: list[StepLoss]) -> dict[str, float]:
-    """Per token, for each kind that occurred."""
+    """The mean loss per token, for each kind that occurred."""
     sums = torch.stack([loss.sums_L for loss in losses]).sum(dim=0).tolist()
     nums = torch.stack([loss.nums_L for loss in losses]).sum(dim=0).tolist()
     found = {name: round(total / num, 4) for name, total, num in zip(LEARNT, sums, nums, strict=True) if num}

@@ -7,11 +7,15 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from focusmem.lab.world.pages import FACT_NAMES, Address
+from focusmem.lab.world.address import Address
+from focusmem.lab.world.office_answers import lists_in, state_at, values_at
+from focusmem.lab.world.offices import LISTS
+from focusmem.lab.world.pages import FACT_NAMES
 from focusmem.lab.world.rollout import Rollout, RolloutStep
 from focusmem.lab.world.world import World
 from focusmem.schemas import action_to_json
 
+_FAMILIES = {"market": "a market", "encyclopedia": "an encyclopedia", "office": "an office"}
 QUESTIONS = {
     "episodic": ("describe", "episodic_summary", "episodic_anchor"),
     "working": ("describe", "working_state", "working_change"),
@@ -21,6 +25,8 @@ QUESTIONS = {
 def state_of(world: World, step: RolloutStep) -> str:
     """The state of the page at a step, in a few words that can be checked on its screenshot."""
     address = Address.parse(step.path)
+    if world.family(address.site_id) == "office":
+        return state_at(world.office(address.site_id), address)
     site = world.site(address.site_id)
     scene = world.scene(step.path)
     if {control.name for control in scene.controls} == set(site.dialog_buttons):
@@ -54,6 +60,8 @@ def state_of(world: World, step: RolloutStep) -> str:
 def facts_seen(world: World, step: RolloutStep) -> dict[str, str]:
     """The facts visible at a step, by name."""
     address = Address.parse(step.path)
+    if world.family(address.site_id) == "office":
+        return values_at(world.office(address.site_id), address)
     match address.parts:
         case ("entry", number, "part", section):
             entry = world.site(address.site_id).entries[int(number)]
@@ -69,7 +77,11 @@ def facts_seen(world: World, step: RolloutStep) -> dict[str, str]:
 
 def experience(world: World, steps: Sequence[RolloutStep]) -> list[str]:
     """The site's conventions that these steps show, in the order in which they appear."""
-    site = world.site(Address.parse(steps[0].path).site_id)
+    site_id = Address.parse(steps[0].path).site_id
+    if world.family(site_id) == "office":
+        passed = lists_in(world.office(site_id), [Address.parse(step.path) for step in steps])
+        return [f"staff pass the {LISTS[name].title.lower()}" for name in passed]
+    site = world.site(site_id)
     own = site.conventions
     found: list[str] = []
     for step in steps:
@@ -101,15 +113,28 @@ def answer_to(world: World, question: str, rollout: Rollout, steps: Sequence[Rol
 
 
 def notes(world: World, steps: Sequence[RolloutStep]) -> str:
-    """The `experience` of these steps as a short text for a prompt."""
-    site = world.site(Address.parse(steps[0].path).site_id)
-    return f"Notes on {site.name}: " + "; ".join(experience(world, steps)) + "."
+    """The `experience` of these steps as a short text for a prompt; of an office, all values of its lists."""
+    site_id = Address.parse(steps[0].path).site_id
+    told = experience(world, steps)
+    if world.family(site_id) == "office":
+        told = [f"{name} {value}" for name, value in values_of_lists(world, steps).items()]
+    return f"Notes on {world.name(site_id)}: " + "; ".join(told) + "."
+
+
+def values_of_lists(world: World, steps: Sequence[RolloutStep]) -> dict[str, str]:
+    """The values of an office's own lists that these steps show; notices, which are another day's, are left out."""
+    found: dict[str, str] = {}
+    for step in steps:
+        address = Address.parse(step.path)
+        if lists_in(world.office(address.site_id), [address]):
+            found |= facts_seen(world, step)
+    return found
 
 
 def _description(world: World, rollout: Rollout, steps: Sequence[RolloutStep]) -> str:
-    site = world.site(rollout.task.site_id)
+    site_id = rollout.task.site_id
     states = list(dict.fromkeys(state_of(world, step) for step in steps))
-    sentences = [f"{site.name}, {'a market' if site.family == 'market' else 'an encyclopedia'}", "; ".join(states)]
+    sentences = [f"{world.name(site_id)}, {_FAMILIES[world.family(site_id)]}", "; ".join(states)]
     ways = experience(world, steps)
     sentences += ["; ".join(ways)] if ways else []
     facts = _all_facts(world, steps)
@@ -120,9 +145,9 @@ def _description(world: World, rollout: Rollout, steps: Sequence[RolloutStep]) -
 
 
 def _summary(world: World, rollout: Rollout, steps: Sequence[RolloutStep]) -> dict[str, Any]:
-    site = world.site(rollout.task.site_id)
+    name = world.name(rollout.task.site_id)
     return {
-        "progress_summary": f"{len(steps)} steps on {site.name}, ended at {state_of(world, steps[-1])}",
+        "progress_summary": f"{len(steps)} steps on {name}, ended at {state_of(world, steps[-1])}",
         "useful_experience": "; ".join(experience(world, steps)) or "none",
         "task_constraints": rollout.task.task.instruction,
         "anchor_decision": _last_action(steps),
@@ -168,9 +193,12 @@ def _all_facts(world: World, steps: Sequence[RolloutStep]) -> dict[str, str]:
     """All facts seen, with their entries, in the order in which they were first seen."""
     found: dict[str, str] = {}
     for step in steps:
-        parts = Address.parse(step.path).parts
+        address = Address.parse(step.path)
+        if world.family(address.site_id) == "office":
+            found |= facts_seen(world, step)
+            continue
         for name, value in facts_seen(world, step).items():
-            entry = world.site(Address.parse(step.path).site_id).entries[int(parts[1])]
+            entry = world.site(address.site_id).entries[int(address.parts[1])]
             found.setdefault(f"{name} of {entry.name}", value)
     return found
 

@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterator
 
 from focusmem.lab.policy.drawing import made_side_by_side
 from focusmem.lab.world.rollout import Rollout, RolloutStep, sensible_rollout
-from focusmem.lab.world.tasks import KINDS, NUM_SITES, make_task
+from focusmem.lab.world.tasks import KINDS_LEFT, NUM_SITES, make_task
 from focusmem.lab.world.world import World
 from focusmem.schemas import Outcome, Screenshot, Step, StoredTrajectory
 from focusmem.seeds import derive_seed
 
 VISITS = (0, 1, 2, 3, 3, 4, 5, 6)
 """Possible numbers of trajectories per site; one of these is drawn for each site."""
+OFFICE_VISITS = (1, 2, 3)
+"""The same for offices. Without any trajectory, no visitor could solve a task there."""
 
 
 def expert_rollouts(
@@ -29,8 +31,9 @@ def expert_rollouts(
 
 def site_rollouts(world: World, site_id: str) -> list[Rollout]:
     rng = random.Random(derive_seed(world.seed, "visits", site_id))
-    wanted = rng.choice(VISITS)
-    kinds = KINDS[world.site(site_id).family]
+    family = world.family(site_id)
+    wanted = rng.choice(OFFICE_VISITS if family == "office" else VISITS)
+    kinds = KINDS_LEFT[family]
     found: list[Rollout] = []
     number = 0
     while len(found) < wanted:
@@ -49,6 +52,6 @@ def as_trajectory(rollout: Rollout, picture: Callable[[RolloutStep], Screenshot]
         Step(screenshot=shot.ref(), action=step.action, error=step.error)
         for shot, step in zip(seen, rollout.steps, strict=True)
     ]
-    outcome: Outcome = "success" if rollout.is_success else "failure"
-    trajectory = task.trajectory(rollout.task.name, steps, outcome=outcome, source="laboratory expert")
+    outcome: Outcome = "success" if rollout.is_success or rollout.claims_success else "failure"
+    trajectory = task.trajectory(rollout.task.name, steps, outcome=outcome, source=rollout.source)
     return StoredTrajectory(trajectory, {shot.digest: shot for shot in seen})

@@ -43,7 +43,7 @@ class PageBuilder:
         self.top = self._wrapped(_MARGIN, self.top, text, font, colour, VIEW_WIDTH - 2 * _MARGIN) + gap
 
     def text_at(self, left: int, top: int, text: str, font: Font, colour: Colour) -> int:
-        """One line at any position; returns the position of its right end."""
+        """Puts one line of text at any position. Returns the position of its right end."""
         for word in text.split():
             self._drawn.append(Word(left, top, word, font, colour))
             left += font.width(word) + font.space

@@ -1,4 +1,4 @@
-"""The pages of a site: scenes as a pure function of the path, so that every view and every visit agrees.
+"""The pages of a site. A scene is a pure function of the path, so all views and visits show the same page.
 
     /<site>/                      home: what there is, search
     /<site>/find?q=...            what search finds
@@ -14,9 +14,8 @@
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from urllib.parse import parse_qsl, quote, unquote, urlencode
 
+from focusmem.lab.world.address import Address, index_of
 from focusmem.lab.world.layout import PageBuilder
 from focusmem.lab.world.pictures import PLACE_PICTURES, row_of, shade, silhouette
 from focusmem.lab.world.scene import VIEW_HEIGHT, VIEW_WIDTH, Box, Font, Scene
@@ -45,41 +44,6 @@ FACT_NAMES = {
 _TITLE, _HEAD, _BODY, _SMALL = Font(16, True), Font(14, True), Font(13), Font(12)
 
 
-@dataclass(frozen=True)
-class Address:
-    """A path taken apart."""
-
-    site_id: str
-    parts: tuple[str, ...]
-    query: dict[str, str]
-
-    @classmethod
-    def parse(cls, path: str) -> "Address":
-        # Not with urlsplit: it would take a part of some paths for a host and refuse them.
-        before, _, after = path.partition("#")[0].partition("?")
-        parts = [unquote(part) for part in before.split("/") if part]
-        query = dict(parse_qsl(after, keep_blank_values=True))
-        return cls(parts[0] if parts else "", tuple(parts[1:]), query)
-
-    def to(self, *parts: str | int, **changes: str | int | None) -> str:
-        """The path of another page of the same site, with the state of the visit."""
-        kept = {name: value for name, value in self.query.items() if name in ("seen", "put")}
-        query = kept | {name: str(value) for name, value in changes.items() if value is not None}
-        path = "/".join(quote(str(part)) for part in (self.site_id, *parts))
-        return f"/{path}" + (f"?{urlencode(query)}" if query else "")
-
-    @property
-    def put_aside(self) -> tuple[int, ...]:
-        """The indices on the compare list, each once. Some may belong to no entry."""
-        indices = (_index(one) for one in self.query.get("put", "").split("."))
-        return tuple(dict.fromkeys(index for index in indices if index is not None))
-
-
-def _index(text: str) -> int | None:
-    """A number in the form that our own links use; None for any other text that Python might accept."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 6 else None
-
-
 def make_scene(site: Site, address: Address) -> Scene:
     """The page at an address. Unknown addresses have a page that says so."""
     page = _Pages(site, address)
@@ -96,7 +60,7 @@ def make_scene(site: Site, address: Address) -> Scene:
             return page.menu(category)
         case ("menu", category, label) if category in site.categories() and label in page.wrong_menus():
             return page.empty_menu(category)
-        case ("entry", number, *rest) if (index := _index(number)) is not None and index < len(site.entries):
+        case ("entry", number, *rest) if (index := index_of(number)) is not None and index < len(site.entries):
             return page.entry(site.entries[index], tuple(rest))
         case ("compare",):
             return page.compare()
@@ -375,7 +339,7 @@ class _Pages:
         page.skip(height + 6)
 
     def _list(self, page: PageBuilder, entries: Sequence[Entry], href_of_page: Callable[[int], str]) -> None:
-        number = _index(self.address.query.get("p", "")) or 1
+        number = index_of(self.address.query.get("p", "")) or 1
         num_pages = max(1, -(-len(entries) // LIST_SIZE))
         number = min(number, num_pages)
         for entry in entries[(number - 1) * LIST_SIZE : number * LIST_SIZE]:

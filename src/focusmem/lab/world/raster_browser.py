@@ -26,8 +26,8 @@ class RasterBrowser:
         screenshot = Screenshot.from_image(session.image())
         return Observation(screenshot, ORIGIN + session.path, session.scene.title, session.controls())
 
-    async def perform(self, action: AnyAction) -> Performed:
-        return self._open_session().perform(action)
+    async def perform(self, action: AnyAction, point: tuple[int, int] | None = None) -> Performed:
+        return self._open_session().perform(action, point)
 
     async def close(self) -> None:
         self._session = None

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from focusmem.agent.prompt import NUM_RECENT
 from focusmem.errors import ConfigError
 from focusmem.judges.exact_answer import is_same_answer
-from focusmem.lab.world.pages import FACT_NAMES, Address
+from focusmem.lab.world.address import Address
+from focusmem.lab.world.pages import FACT_NAMES
 from focusmem.lab.world.scene import VIEW_HEIGHT, Word
 from focusmem.lab.world.session import PageSession
 from focusmem.lab.world.solvers import Solver, View
@@ -42,7 +43,7 @@ def screenshot_of(world: World, step: RolloutStep) -> Screenshot:
 
 
 def session_of(world: World, step: RolloutStep) -> PageSession:
-    """The page before a step."""
+    """The session at the page of a step, before its action."""
     return PageSession(world, step.path, scroll=step.scroll, typed=step.typed)
 
 
@@ -52,6 +53,10 @@ class Rollout:
     steps: tuple[RolloutStep, ...]
     answer: str | None
     """None if the solver never stopped."""
+    source: str = "laboratory expert"
+    """Who left it."""
+    claims_success: bool = False
+    """Whether the episode's record claims success even if the episode failed."""
 
     @property
     def is_success(self) -> bool:
@@ -64,7 +69,7 @@ def roll_out(
     """One episode, from the task's start to `stop` or the step limit. With `slips`, random actions are replaced by
     slips.
     """
-    session = PageSession(world, f"/{task.site_id}/")
+    session = PageSession(world, task.start_path)
     steps: list[RolloutStep] = []
     for _ in range(max_steps):
         view = View(session.path, tuple(control.name for control in session.controls()))
@@ -116,7 +121,7 @@ def iter_tasks(
 
 def drawn_kind(world: World, site_id: str, rng: random.Random) -> str:
     """Draws a kind of task that the site's family has."""
-    kinds = KINDS[world.site(site_id).family]
+    kinds = KINDS[world.family(site_id)]
     return rng.choices(kinds, [COMPARISON_WEIGHT if kind in COMPARISONS else 1 for kind in kinds])[0]
 
 

@@ -19,7 +19,7 @@ from focusmem.schemas.observation import ControlInfo
 
 HOST: Final = "lab.test"
 ORIGIN: Final = f"http://{HOST}"
-"""The world's address when no server runs."""
+"""The world's address if no server is running."""
 
 # Distances that Chromium scrolls on these keys, in a view of this height.
 _PAGE, _LINE, _WHOLE = round(VIEW_HEIGHT * 0.875), 40, 10**9
@@ -35,7 +35,7 @@ _SCROLL_KEYS: Final = {
 
 
 class Pages(Protocol):
-    """A world of scenes. An unknown path has a scene too, which says so."""
+    """A world of scenes. An unknown path also has a scene; it says that the page does not exist."""
 
     def scene(self, path: str) -> Scene:
         """Equal paths give equal scenes."""
@@ -70,10 +70,17 @@ class PageSession:
     def image(self) -> Image.Image:
         return raster.draw(self.scene, self.scroll, tuple(self._typed.items()), self._focused)
 
-    def perform(self, action: AnyAction) -> Performed:
+    def perform(self, action: AnyAction, point: tuple[int, int] | None = None) -> Performed:
+        """If a point is given (a pixel of the view), a click or a typed text goes to this point, whatever the
+        description is.
+        """
         match action:
+            case Click() if point is not None:
+                return self._click_at(*point)
             case Click():
                 return self._click(action.arguments.description)
+            case Type() if point is not None:
+                return self._type_at(action.arguments.text, *point)
             case Type():
                 return self._type(action.arguments.text, action.arguments.description)
             case Scroll():
@@ -92,12 +99,28 @@ class PageSession:
         found = find_control(description, [info for info, _ in visible])
         if found is None:
             return Performed(error=not_found(description))
-        control = _behind(found, visible)
+        self._enter(_behind(found, visible))
+        return Performed(found.centre)
+
+    def _click_at(self, x: int, y: int) -> Performed:
+        control = self._at(x, y)
+        if control is None:
+            self._focused = None
+        else:
+            self._enter(control)
+        return Performed((x, y))
+
+    def _enter(self, control: Control) -> None:
+        """Performs a click on a control."""
         if control.kind == "field":
             self._focused = control
         else:
             self._go(control.href)
-        return Performed(found.centre)
+
+    def _at(self, x: int, y: int) -> Control | None:
+        """The uppermost control at a pixel of the view."""
+        above = reversed(self.scene.controls)
+        return next((control for control in above if control.box.holds(x, y + self.scroll)), None)
 
     def _type(self, text: str, description: str | None) -> Performed:
         visible = self._visible()
@@ -106,9 +129,20 @@ class PageSession:
             return Performed(error=found)
         field = self._focused if found is None else _behind(found, visible)
         assert field is not None
+        self._write(field, text)
+        return Performed(found.centre if found else None)
+
+    def _type_at(self, text: str, x: int, y: int) -> Performed:
+        field = self._at(x, y)
+        self._click_at(x, y)
+        if field is None or field.kind != "field":
+            return Performed((x, y), "There is no field at this point.")
+        self._write(field, text)
+        return Performed((x, y))
+
+    def _write(self, field: Control, text: str) -> None:
         self._put(field, re.sub(r"\r\n|\r|\n", " ", text))  # a field has one line
         self._reveal(field.box)
-        return Performed(found.centre if found else None)
 
     def _press(self, text: str) -> Performed:
         key = read_key(text)

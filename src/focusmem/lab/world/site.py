@@ -6,8 +6,9 @@ without memory can therefore have a prior, and experience from one site can misl
 
 import colorsys
 import random
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -25,25 +26,68 @@ from focusmem.lab.world.words import (
 )
 from focusmem.seeds import derive_seed
 
-Family = Literal["market", "encyclopedia"]
+Family = Literal["market", "encyclopedia", "office"]
+"""Offices are sites of their own kind; see `offices.py`."""
 QueryForm = Literal["full", "last", "first"]
 
 COMMON_SHARE = 0.5
 
 SPLITS = {"p": "pretraining", "m": "memory training", "v": "validation", "e": "evaluation"}
 """First letter of a site's id; sites of different splits never share a seed."""
+OFFICE = "o"
+"""Second letter of an office's id (`offices.py`)."""
+BRANCHES = "bcd"
+"""Letters of a site's other branches, at the end of an id: `e-12b` looks like `e-12`, but has other values."""
+MAX_CHANGES = 9
+
+
+@dataclass(frozen=True)
+class SiteId:
+    """The parts of a site's id: `e-12` is a site, `e-12b` a branch of it, and `e-12was1` the site before its last
+    change. An office has `eo` in place of `e`.
+    """
+
+    split: str
+    number: int
+    branch: str = ""
+    num_changes_ago: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> "SiteId | None":
+        """None if no site has such an id."""
+        found = _SITE_ID.fullmatch(text)
+        if found is None:
+            return None
+        split, number, branch, changes = found.groups()
+        return cls(split, int(number), branch or "", int(changes or 0))
+
+    @property
+    def base(self) -> str:
+        """The id of the site of which this site is a branch or an earlier state."""
+        return f"{self.split}-{self.number}"
+
+    @property
+    def is_base(self) -> bool:
+        return not self.branch and not self.num_changes_ago
+
+    @property
+    def is_office(self) -> bool:
+        return self.split.endswith(OFFICE)
+
+
+_SITE_ID = re.compile(f"([{''.join(SPLITS)}]{OFFICE}?)-([0-9]{{1,6}})(?:([{BRANCHES}])|was([1-{MAX_CHANGES}]))?")
 
 
 @dataclass(frozen=True)
 class FamilyRules:
-    """What all sites of a family have in common."""
+    """The common properties of all sites of a family."""
 
     groups: dict[str, tuple[str, ...]]
-    """Facts that always stand together: a convention gives the place of a group, not of a single fact."""
+    """Facts that are always shown together: a convention gives the place of a group, not of a single fact."""
     common_sections: dict[str, str]
     """The common form: the section that holds each group."""
     other_sections: tuple[str, ...]
-    """Labels of the further sections; each site has three of them."""
+    """Labels of the additional sections; each site has three of them."""
     picture_facts: tuple[str, ...]
     """Facts that only the picture shows."""
     picture_labels: tuple[str, ...]
@@ -95,7 +139,7 @@ MIN_CONTRAST = 4.5
 
 @dataclass(frozen=True)
 class Conventions:
-    """The hidden conventions of a site, which demonstrations show. None is the common form, if it has no value."""
+    """The hidden conventions of a site, which demonstrations show. None stands for a common form that has no value."""
 
     dialog: str | None
     """The button that closes the dialog in front of the site; no dialog at all on common sites."""
@@ -192,10 +236,15 @@ class Site:
 
 @lru_cache(maxsize=4096)
 def make_site(world_seed: int, site_id: str) -> Site:
-    """`site_id` is a split's letter and a number, such as `e-12`; even numbers are markets."""
+    """`site_id` is a split's letter and a number, such as `e-12`; even numbers are markets. A branch or an earlier
+    state of a site has the same look and entries, but other conventions and facts.
+    """
+    parsed = SiteId.parse(site_id)
+    assert parsed is not None, site_id
     rng = random.Random(derive_seed(world_seed, "site", site_id))
-    number = int(site_id.split("-")[1])
-    family: Family = "market" if number % 2 == 0 else "encyclopedia"
+    if not parsed.is_base:
+        return _changed(make_site(world_seed, parsed.base), parsed, rng)
+    family: Family = "market" if parsed.number % 2 == 0 else "encyclopedia"
     rules = RULES[family]
     extras = rng.sample(rules.other_sections, NUM_SECTIONS - len(rules.common_sections))
     sections = [*rules.common_sections.values(), *extras]
@@ -207,12 +256,32 @@ def make_site(world_seed: int, site_id: str) -> Site:
         site_id=site_id,
         family=family,
         name=f"{invented_name(rng)} {ending}",
-        look=_make_look(rng),
+        look=make_look(rng),
         conventions=conventions,
         entries=_make_products(rng) if family == "market" else _make_articles(rng),
         sections=tuple(sections),
         dialog_buttons=tuple(buttons),
         edition_links=tuple(editions),
+    )
+
+
+def _changed(site: Site, parsed: SiteId, rng: random.Random) -> Site:
+    """Makes another branch or an earlier state of a site: within each category, facts are exchanged between entries."""
+    entries = list(site.entries)
+    for category in site.categories():
+        own = site.in_category(category)
+        ahead = rng.randrange(1, len(own))
+        for place, entry in enumerate(own):
+            entries[entry.index] = replace(entry, facts=own[(place + ahead) % len(own)].facts)
+    args = (rng, site.family, list(site.sections), list(site.dialog_buttons), list(site.edition_links))
+    while (conventions := _make_conventions(*args)) == site.conventions:
+        pass
+    return replace(
+        site,
+        site_id=parsed.base + (parsed.branch or f"was{parsed.num_changes_ago}"),
+        name=f"{site.name} {invented_name(rng, 1)}" if parsed.branch else site.name,
+        conventions=conventions,
+        entries=tuple(entries),
     )
 
 
@@ -247,7 +316,7 @@ def _make_conventions(
     )
 
 
-def _make_look(rng: random.Random) -> Look:
+def make_look(rng: random.Random) -> Look:
     hue, other = rng.random(), rng.random()
     dark = rng.random() < 0.12
     paper = _hsl(hue, 0.35, 0.96) if not dark else _hsl(hue, 0.2, 0.16)
@@ -270,7 +339,7 @@ def _readable(colour: Colour, ground: Colour) -> Colour:
 
 
 def _contrast(one: Colour, other: Colour) -> float:
-    """As the W3C's accessibility guidelines define it, from 1 to 21."""
+    """The contrast ratio of the W3C's accessibility guidelines, from 1 to 21."""
     low, high = sorted((_luminance(one), _luminance(other)))
     return (high + 0.05) / (low + 0.05)
 

@@ -1,4 +1,4 @@
-"""Agents made of rules: an expert that knows a site's conventions, an explorer that does not.
+"""Rule-based agents: an expert that knows a site's conventions, and an explorer that does not.
 
 Expert and explorer use the same procedure with different beliefs. The explorer assumes the common form of each
 convention until it fails, then tries the other forms, and gives up before its steps run out.
@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from focusmem.lab.world.pages import FACT_NAMES, ORDERS, Address
+from focusmem.lab.world.address import Address
+from focusmem.lab.world.office_visit import OfficeVisit
+from focusmem.lab.world.pages import FACT_NAMES, ORDERS
+from focusmem.lab.world.requests import Request
 from focusmem.lab.world.scene import SCROLL_PIXELS, Scene, Shape
 from focusmem.lab.world.site import MENU_LABELS, Entry, Site
 from focusmem.lab.world.tasks import MAX_STEPS, LabTask
@@ -68,10 +71,14 @@ class Beliefs:
 
 
 class Knowledge(Beliefs):
-    """Right beliefs. They do not change, even after a click by mistake."""
+    """The expert's beliefs, which are right. They do not change, even after a wrong click."""
 
     def rule_out(self, convention: str, choice: str) -> None:
         pass
+
+
+def _visit(world: World, task: LabTask, request: Request, rng: random.Random | None) -> OfficeVisit:
+    return OfficeVisit(world.office(task.site_id), request, rng, make_action("stop", answer=GIVE_UP))
 
 
 @dataclass
@@ -101,15 +108,20 @@ class Solver:
     _path: str = ""
     _typed: str | None = None
     _found: dict[int, str] = field(default_factory=dict)
+    _visit: OfficeVisit | None = None
     sought: str | None = None
     """The element that the last action was searching, if it was not in view."""
 
     @classmethod
     def expert(cls, world: World, task: LabTask) -> "Solver":
+        if task.request is not None:
+            return cls(world, task, Knowledge({}), _visit=_visit(world, task, task.request, None))
         return cls(world, task, Knowledge.true(world.site(task.site_id)))
 
     @classmethod
     def explorer(cls, world: World, task: LabTask, rng: random.Random) -> "Solver":
+        if task.request is not None:
+            return cls(world, task, Beliefs({}), _visit=_visit(world, task, task.request, rng))
         return cls(world, task, Beliefs.common(world.site(task.site_id), rng))
 
     def next(self, view: View) -> AnyAction:
@@ -127,15 +139,17 @@ class Solver:
         return action
 
     def slipped(self, path: str, scroll: int) -> None:
-        """Tells the solver where it is after another action than its own was performed."""
+        """Updates the solver's position after an action that it did not choose."""
         self._path, self._scroll, self._typed = path, scroll, None
 
     # Decisions by page
 
     def _decide(self, view: View) -> AnyAction:
-        site = self.site
         if self._typed is not None:
             return make_action("press_key", key="Enter")
+        if self._visit is not None:
+            return self._visit.next_action(self._address, view.names)
+        site = self.site
         if set(site.dialog_buttons) <= set(view.names):
             return self._try("dialog")
         match self._address.parts:
@@ -174,7 +188,7 @@ class Solver:
     def _in_entries(self, view: View) -> AnyAction:
         """Visit each entry in turn, then answer."""
         goal = next((index for index in self.task.entries if index not in self._found), None)
-        if goal is None:  # everything was seen, but a slip replaced the answer
+        if goal is None:  # everything has been seen, but a slip replaced the answer
             return self._answer()
         entry = self.site.entries[goal]
         match self._address.parts:

@@ -1,4 +1,4 @@
-"""Solvers at work on many tasks, on the raster view or in Chromium."""
+"""Runs solvers on many tasks, on the raster view or in Chromium."""
 
 import asyncio
 import random
@@ -56,7 +56,7 @@ class Solved:
 
 
 class Nothing(Solver):
-    """Stops at once with an empty answer. No task may count as solved by it."""
+    """A solver that stops at once with an empty answer. It must not solve any task."""
 
     def next(self, view: View) -> AnyAction:
         return make_action("stop", answer="")
@@ -125,7 +125,7 @@ async def _in_chromium(world: World, solvers: Sequence[Solver], progress: Progre
 async def solve_in(browser: Browser, server_url: str, solver: Solver) -> Solved:
     """One episode in a browser that opens the world at the server's address."""
     origin = server_url.removesuffix("/")
-    await browser.open(f"{origin}/{solver.task.site_id}/")
+    await browser.open(origin + solver.task.start_path)
     actions: list[AnyAction] = []
     errors: list[str] = []
     for _ in range(MAX_STEPS):

@@ -13,15 +13,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, cast
 
+from focusmem.lab.world.offices import LISTS, Office
 from focusmem.lab.world.pages import FACT_NAMES, listed
+from focusmem.lab.world.requests import Request, make_request, make_ticket
 from focusmem.lab.world.session import HOST, ORIGIN
-from focusmem.lab.world.site import Entry, Family, Site
+from focusmem.lab.world.site import Entry, Family, Site, SiteId
 from focusmem.lab.world.world import World
 from focusmem.schemas import Annotations, Task
 from focusmem.seeds import derive_seed
 
-SUITE = "lab"
-"""The first part of every task id."""
+SUITE, ENTRIES_SUITE = "lab", "lab-entries"
+"""The first part of every task id: of markets and encyclopedias, and of offices."""
 
 Use = Literal["memory", "bank", "evaluation"]
 USES: tuple[Use, ...] = ("memory", "bank", "evaluation")
@@ -29,12 +31,17 @@ USES: tuple[Use, ...] = ("memory", "bank", "evaluation")
 KINDS: dict[Family, tuple[str, ...]] = {
     "market": ("attribute", "picture", "price", "extreme", "compare", "yesno"),
     "encyclopedia": ("fact", "emblem", "contrast", "check"),
+    "office": ("errand", "round", "notice", "relay"),
 }
+KINDS_LEFT: dict[Family, tuple[str, ...]] = KINDS | {"office": ("errand", "round")}
+"""Kinds of tasks whose episodes the experts leave behind. The values on notices are useful only in their own episode.
+"""
 COMPARISONS = ("compare", "contrast")
-"""Kinds whose first fact has left the recent window at the time of the answer."""
+"""Kinds whose first fact is no longer among the recent events when the answer is given."""
 REQUESTS = {
     **dict.fromkeys(("yesno", "check"), ("Say the value, then yes or no.",)),
     **dict.fromkeys(COMPARISONS, ("Say both values, then the name.",)),
+    **dict.fromkeys(KINDS["office"], ("Say the receipt.",)),
 }
 """Required contents of answers that could otherwise be guessed."""
 MAX_STEPS = 15
@@ -42,7 +49,7 @@ NUMBERS: dict[Family, tuple[str, ...]] = {
     "market": ("weight", "length", "warranty", "delivery"),
     "encyclopedia": ("height", "area", "founded", "population"),
 }
-"""Facts whose values can be compared."""
+"""Facts with values that can be compared."""
 _WORDINGS = Path(__file__).parent / "wordings"
 
 
@@ -54,21 +61,28 @@ class LabTask:
     kind: str
     use: Use
     entries: tuple[int, ...]
-    """The entries to visit, in order; none if the answer is in a list."""
+    """The entries to visit, in order; empty if the answer is in a list."""
     fact: str | None
     category: str | None = None
     material: str | None = None
     order: str | None = None
     """The order of the list in which the first entry is the answer."""
+    request: Request | None = None
+    """The request at an office."""
 
     @property
     def site_id(self) -> str:
-        return self.task.site
+        """The visited site. For an earlier state of a site, `task.site` is the site itself."""
+        return self.name.split(".")[0]
 
     @property
     def name(self) -> str:
         """The task id without the suite, which is a safe file name."""
-        return self.task.task_id.removeprefix(f"{SUITE}/")
+        return self.task.task_id.partition("/")[2]
+
+    @property
+    def start_path(self) -> str:
+        return self.task.start_url.removeprefix(ORIGIN)
 
 
 @lru_cache(maxsize=64)
@@ -78,36 +92,58 @@ def wordings(kind: str, use: Use) -> tuple[str, ...]:
 
 
 def make_task(world: World, site_id: str, kind: str, use: Use, number: int) -> LabTask:
-    """The same arguments give the same task."""
+    """Makes a task. The same arguments give the same task."""
     rng = random.Random(derive_seed(world.seed, "task", site_id, kind, use, number))
-    site = world.site(site_id)
-    draft = _DRAFTS[kind](site, rng)
+    parsed = SiteId.parse(site_id)
+    assert parsed is not None, site_id
+    if parsed.is_office:
+        draft = _at_office(world.office(site_id), make_ticket(kind, use, number), rng)
+    else:
+        draft = _DRAFTS[kind](world.site(site_id), rng)
     wording = rng.choice(wordings(kind, use))
     task = Task(
-        task_id=f"{SUITE}/{site_id}.{kind}.{use}.{number}",
+        task_id=f"{ENTRIES_SUITE if parsed.is_office else SUITE}/{site_id}.{kind}.{use}.{number}",
         instruction=" ".join([wording.format(**draft.slots), *REQUESTS.get(kind, ())]),
-        start_url=f"{ORIGIN}/{site_id}/",
-        site=site_id,
+        start_url=f"{ORIGIN}/{site_id}/{_start(world, site_id, draft.request, use)}",
+        site=parsed.base if parsed.num_changes_ago else site_id,
         answer=draft.answer,
         annotations=Annotations(instance=f"{site_id} {draft.instance}", template=f"{kind}: {wording}"),
         allowed_sites=(HOST,),
         max_steps=MAX_STEPS,
     )
     return LabTask(
-        task, kind, use, draft.entries, draft.fact, category=draft.category, material=draft.material, order=draft.order
+        task,
+        kind,
+        use,
+        draft.entries,
+        draft.fact,
+        category=draft.category,
+        material=draft.material,
+        order=draft.order,
+        request=draft.request,
     )
+
+
+def _start(world: World, site_id: str, request: Request | None, use: Use) -> str:
+    """The path on its site at which a task begins. At an office, episodes that are left behind are episodes of the
+    staff.
+    """
+    if request is None:
+        return ""
+    staff = f"&pass={world.office(site_id).staff_pass}" if use == "bank" else ""
+    return f"{'notice/1' if request.notices else ''}?ticket={request.ticket}{staff}"
 
 
 def task_of(world: World, task_id: str) -> LabTask:
     """The task with this id. The id holds everything that the task is made from."""
-    site_id, kind, use, number = task_id.removeprefix(f"{SUITE}/").split(".")
+    site_id, kind, use, number = task_id.partition("/")[2].split(".")
     return make_task(world, site_id, kind, cast(Use, use), int(number))
 
 
-Split = Literal["p", "m", "v", "e"]
-"""Sites for pretraining, for memory, for validation and for evaluation."""
-NUM_SITES = {"p": 4000, "m": 4000, "v": 60, "e": 60}
-"""How many sites of each split tasks are drawn from."""
+Split = Literal["p", "m", "v", "e", "po", "mo", "vo", "eo"]
+"""Sites for pretraining, for memory, for validation and for evaluation; with a further letter, offices."""
+NUM_SITES: dict[str, int] = {"p": 4000, "m": 4000, "v": 60, "e": 60, "po": 4000, "mo": 4000, "vo": 60, "eo": 60}
+"""Number of sites of each split from which tasks are drawn."""
 
 
 def site_names(split: str) -> list[str]:
@@ -127,6 +163,7 @@ class _Draft:
     category: str | None = None
     material: str | None = None
     order: str | None = None
+    request: Request | None = None
 
 
 def _plain_fact(fact: str) -> str:
@@ -195,14 +232,14 @@ def _comparison(site: Site, rng: random.Random) -> _Draft:
 
 
 def more_of(fact: str, wants_more: bool) -> str:
-    """The word with which a comparison by this fact asks for the higher or the lower value."""
+    """The word for the higher or the lower value in a comparison by this fact."""
     if fact == "founded":
         return "later" if wants_more else "earlier"
     return "larger" if wants_more else "smaller"
 
 
 def wanted_of(pair: Sequence[Entry], fact: str, wants_more: bool) -> Entry:
-    """Of two entries with different values of a fact, the one with the higher value, or the lower one."""
+    """The entry with the higher or the lower value of a fact. The two entries must have different values."""
     return sorted(pair, key=lambda entry: number_of(entry, fact))[wants_more]
 
 
@@ -223,6 +260,22 @@ def _extreme(site: Site, rng: random.Random) -> _Draft:
         material=material,
         order=order,
     )
+
+
+def _at_office(office: Office, ticket: str, rng: random.Random) -> _Draft:
+    request = make_request(office, ticket)
+    phrases = [f"the {LISTS[need.list_name].phrase(need.entry)}" for need in request.needs]
+    rng.shuffle(phrases)  # the part that is open tells which of them counts, not their order
+    return _Draft(
+        slots={"office": office.name, "needs": _enumerated(phrases)},
+        answer=request.receipt,
+        instance=ticket,
+        request=request,
+    )
+
+
+def _enumerated(parts: Sequence[str]) -> str:
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 _DRAFTS: dict[str, Callable[[Site, random.Random], _Draft]] = {

@@ -4,8 +4,10 @@ needed.
 
 from collections.abc import Sequence
 
+from focusmem.lab.world.address import Address
 from focusmem.lab.world.answers import facts_seen
-from focusmem.lab.world.pages import FACT_NAMES, Address
+from focusmem.lab.world.office_answers import NOTICE, lists_in, used_way
+from focusmem.lab.world.pages import FACT_NAMES
 from focusmem.lab.world.rollout import RolloutStep
 from focusmem.lab.world.tasks import LabTask
 from focusmem.lab.world.world import World
@@ -14,7 +16,11 @@ _FACT_OF_NAME = {name.lower(): fact for fact, name in FACT_NAMES.items()}
 
 
 def needed_way(world: World, task: LabTask) -> str:
-    """The convention that determines where the answer is: a group of facts, the offer, the picture or the menu."""
+    """The convention that determines where the answer is: a group of facts, the offer, the picture or the menu. At an
+    office, the list that is needed first.
+    """
+    if task.request is not None:
+        return NOTICE if task.request.notices else task.request.needs[0].list_name
     site = world.site(task.site_id)
     if task.category is not None:
         return "menu"
@@ -31,6 +37,10 @@ def followed_ways(world: World, steps: Sequence[RolloutStep], at: int) -> set[st
     """The conventions that the action of a step follows, inferred from the action itself or from the part of an entry
     that it opens. An entry itself is opened in the same way on every site.
     """
+    if _is_at_office(world, steps[at]):
+        address = Address.parse(steps[at].path)
+        way = used_way(world.office(address.site_id), address, steps[at].action)
+        return set() if way is None else {way}
     followed = _told_by_action(world, steps[at])
     led_to = steps[at + 1 : at + 2]
     if led_to and led_to[0].path != steps[at].path:
@@ -41,7 +51,14 @@ def followed_ways(world: World, steps: Sequence[RolloutStep], at: int) -> set[st
 
 
 def _shown_at(world: World, step: RolloutStep) -> set[str]:
+    if _is_at_office(world, step):
+        address = Address.parse(step.path)
+        return set(lists_in(world.office(address.site_id), [address]))
     return _told_by_action(world, step) | _told_by_page(world, step)
+
+
+def _is_at_office(world: World, step: RolloutStep) -> bool:
+    return world.family(Address.parse(step.path).site_id) == "office"
 
 
 def _told_by_action(world: World, step: RolloutStep) -> set[str]:

@@ -70,6 +70,16 @@ Amharic Basque Breton Catalan Cornish Danish Estonian Faroese Finnish Frisian Ga
 Ligurian Maltese Manx Occitan Romansh Sami Sardinian Scots Sorbian Tamil Venetian Welsh Yiddish Yoruba Zulu
 """.split()
 
+MATTERS = tuple(
+    """
+archives births bridges buses complaints dogs elections events farms fees festivals films fines fishing forests gardens
+grants guides harbours health heating housing hunting insurance jobs kindergartens libraries licences loans markets
+museums music noise parking parks passports pensions permits pools post rents repairs roads schools sports streets taxes
+theatres tolls tours trees visas votes waste water weddings wells youth
+""".split()
+)
+"""What departments are for."""
+
 COLOURS = {
     "red": (206, 44, 49),
     "orange": (240, 138, 36),

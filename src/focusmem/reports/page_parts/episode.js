@@ -126,12 +126,21 @@ function brokenLine(episode) {
 }
 
 function verdictLine(episode) {
-  const { reason, judge, judge_profile: profile, score, raw, cost } = episode.verdict;
+  const { reason, judge, judge_profile: profile, score, consultation, cost, strict, num_unreadable: numUnreadable } = episode.verdict;
   if (reason === episode.error) return null;
   const name = profile === undefined ? judge : `${judge} (${profile})`;
-  const line = make("span", { class: "verdict" }, make("span", { class: "faint" }, `${name}: `), reason);
-  if (score !== undefined) line.append(make("span", { class: "faint" }, ` Score ${number(score, 2)}.`));
-  if (raw === undefined) return make("p", {}, line);
-  const spent = `${plural(cost.num_calls, "call")}, ${seconds(cost.seconds)}, ${plural(cost.num_prompt_tokens + cost.num_reply_tokens, "token")}`;
-  return folded(line, () => [make("p", { class: "faint" }, `The judge's reply (${spent}):`), make("pre", {}, raw)]);
+  const words = (text) => make("span", { class: "faint" }, text);
+  const line = make("span", { class: "verdict" }, words(`${name}: `), reason);
+  if (score !== undefined) line.append(words(` Score ${number(score, 2)}.`));
+  if (numUnreadable > 0) line.append(words(` Unreadable replies: ${number(numUnreadable)}.`));
+  if (strict !== undefined && strict !== episode.verdict.outcome) line.append(words(` A strict parser reads: ${strict}.`));
+  if (consultation === undefined) return make("p", {}, line);
+  const dollars = cost.usd === undefined ? "" : `, ${cost.usd.toFixed(4)} dollars`;
+  const spent = `${plural(cost.num_calls, "call")}, ${seconds(cost.seconds)}, ${plural(cost.num_prompt_tokens + cost.num_reply_tokens, "token")}${dollars}`;
+  const departures = consultation.departures.map((departure) => make("p", { class: "faint" }, `Departure: ${departure}.`));
+  return folded(line, () => [
+    make("p", { class: "faint" }, `Replies of ${consultation.model} (${spent}):`),
+    ...departures,
+    ...consultation.replies.flatMap(({ part, text }) => [make("p", { class: "faint" }, part), make("pre", {}, text)]),
+  ]);
 }

@@ -4,18 +4,16 @@ const COLUMNS = [
   { head: "success", show: (f) => percent(f.success_rate), more: successWords },
   { head: "won", show: wonWords, more: judgedWords },
   { head: "mean score", show: (f) => number(f.mean_score, 2), isShown: (f) => f.mean_score !== f.judged_success_rate },
-  { head: "errors", show: (f) => number(sum(f.num_errors, f.num_blocked)), more: errorWords },
+  { head: "failed", show: (f) => number(f.num_failed), isShown: (f) => typeof f.num_failed === "number" },
+  { head: "errors", show: (f) => number(f.num_errors), more: errorWords },
+  { head: "blocked", show: (f) => number(f.num_blocked) },
   { head: "limit reached", show: (f) => percent(f.hit_max_rate) },
   { head: "steps", show: (f) => number(f.mean_steps) },
   { head: "time per step", show: (f) => seconds(f.mean_step_s), more: conditionWords },
   { head: "tokens per step", show: (f) => number(f.mean_prompt_tokens, 0), more: (f) => `+ ${number(f.mean_memory_tokens, 0)} memory` },
   { head: "accepted", show: (f) => percent(f.accepted_rate) },
-  { head: "judge calls", show: (f) => number(f.judge_calls), more: (f) => seconds(f.judge_s), isShown: (f) => f.judge_calls > 0 },
+  { head: "judge calls", show: (f) => number(f.judge_calls), more: judgeCallWords, isShown: (f) => f.judge_calls > 0 },
 ].filter(({ isShown }) => isShown === undefined || index.runs.some((run) => isShown(run.figures)));
-
-function sum(...values) {
-  return values.every((value) => typeof value === "number") ? values.reduce((total, value) => total + value, 0) : null;
-}
 
 function successWords(figures) {
   const range = figures.success_interval;
@@ -39,9 +37,24 @@ function judgedWords(figures) {
 }
 
 function errorWords(figures) {
-  const counts = { blocked: figures.num_blocked, "not judged": figures.num_not_judged, missing: figures.num_missing, restarted: figures.num_broken };
+  const counts = { "not judged": figures.num_not_judged, missing: figures.num_missing, restarted: figures.num_broken };
   const words = Object.entries(counts).filter(([, count]) => count > 0);
   return words.map(([word, count]) => `${number(count)} ${word}`).join(", ") || null;
+}
+
+function judgeCallWords(figures) {
+  const dollars = typeof figures.judge_usd === "number" ? `, ${figures.judge_usd.toFixed(2)} dollars` : "";
+  const unreadable = figures.judge_unreadable > 0 ? `, ${number(figures.judge_unreadable)} unreadable` : "";
+  const differing = figures.judge_parser_disagreements > 0 ? `, parsers differ on ${number(figures.judge_parser_disagreements)}` : "";
+  return `${seconds(figures.judge_s)}${dollars}${unreadable}${differing}`;
+}
+
+function judgeLines() {
+  const lines = index.runs.flatMap((run) => (run.figures.judges ?? []).map(({ judge, profile, model, departures }) => {
+    const name = `${judge}${profile === null ? "" : ` (${profile})`}${model === null ? "" : ` by ${model}`}`;
+    return `Judged with ${name}.${departures.length ? ` Departures: ${departures.join("; ")}.` : ""}`;
+  }));
+  return [...new Set(lines)].map((line) => make("p", { class: "faint" }, line));
 }
 
 function figureTable() {
@@ -56,6 +69,25 @@ function figureTable() {
     return make("tr", {}, name, ...cells);
   });
   return make("table", { class: "figures" }, make("thead", {}, head), make("tbody", {}, ...rows));
+}
+
+function taskSets() {
+  // Runs beside each other usually have the same tasks; then one line says which.
+  const lines = index.runs.map((run) => taskSetWords(run.figures)).filter(Boolean);
+  return [...new Set(lines)].map((words) => make("p", { class: "more tasks" }, words));
+}
+
+function taskSetWords({ num_tasks, subset }) {
+  if (!subset) return null;
+  const moved = typeof subset.num_days === "number" ? `dates moved by ${number(subset.num_days)} days` : null;
+  const parts = [
+    `${number(num_tasks)} tasks of ${subset.suite}`,
+    subset.revision ? `revision ${subset.revision}` : null,
+    moved,
+    subset.num_left_out > 0 ? `${number(subset.num_left_out)} left out` : null,
+    subset.sha256 ? `subset ${subset.sha256.slice(0, 12)}` : null,
+  ];
+  return parts.filter(Boolean).join(", ");
 }
 
 function both(row) {
@@ -171,6 +203,6 @@ function drawHeader() {
     make("button", { type: "button", class: "quiet", id: "show-keys", title: "list of keys (?)", click: showKeys }, "? Keys"),
   );
   const title = make("div", { class: "title" }, make("h1", {}, "focusmem trace"), about(), problems());
-  const middle = make("div", { class: "summary" }, figureTable(), comparison());
+  const middle = make("div", { class: "summary" }, figureTable(), ...taskSets(), ...judgeLines(), comparison());
   byId("header").replaceChildren(title, middle, buttons);
 }

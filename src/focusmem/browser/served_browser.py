@@ -1,5 +1,5 @@
-"""Chromium on a world that this machine serves. Addresses are translated to the world's own, so that records hold no
-port.
+"""Chromium on pages that a server on this machine serves. Addresses are translated to fixed ones, so that records hold
+no port.
 """
 
 from collections.abc import Iterator
@@ -9,31 +9,32 @@ from urllib.parse import urlsplit
 
 from focusmem.browser.base import Browser, Performed
 from focusmem.errors import WorldError
-from focusmem.lab.world.session import ORIGIN
 from focusmem.schemas.action import AnyAction, Goto, make_action
 from focusmem.schemas.observation import Observation
 
 
 class ServedBrowser:
-    """`browser` sees the world at `origin`, without a slash at its end."""
+    """`browser` opens the pages at the address `served`; all other code sees the address `shown`. Both have no slash at
+    the end.
+    """
 
-    def __init__(self, browser: Browser, origin: str) -> None:
-        self._browser, self._origin = browser, origin
+    def __init__(self, browser: Browser, *, shown: str, served: str) -> None:
+        self._browser, self._shown, self._served = browser, shown, served
 
     async def open(self, url: str) -> None:
         with self._in_own_words():
-            await self._browser.open(_moved(url, ORIGIN, self._origin))
+            await self._browser.open(_moved(url, self._shown, self._served))
 
     async def observe(self) -> Observation:
         with self._in_own_words():
             seen = await self._browser.observe()
-        return replace(seen, url=_moved(seen.url, self._origin, ORIGIN))
+        return replace(seen, url=_moved(seen.url, self._served, self._shown))
 
-    async def perform(self, action: AnyAction) -> Performed:
+    async def perform(self, action: AnyAction, point: tuple[int, int] | None = None) -> Performed:
         if isinstance(action, Goto):
-            action = make_action("goto", url=_moved(action.arguments.url, ORIGIN, self._origin))
+            action = make_action("goto", url=_moved(action.arguments.url, self._shown, self._served))
         with self._in_own_words():
-            performed = await self._browser.perform(action)
+            performed = await self._browser.perform(action, point)
         error = None if performed.error is None else self._told(performed.error)
         return replace(performed, error=error)
 
@@ -45,7 +46,8 @@ class ServedBrowser:
 
     def _told(self, text: str) -> str:
         """Translates addresses in error messages too, because the policy reads them."""
-        return text.replace(self._origin, ORIGIN).replace(urlsplit(self._origin).netloc, urlsplit(ORIGIN).netloc)
+        shown, served = urlsplit(self._shown), urlsplit(self._served)
+        return text.replace(self._served, self._shown).replace(served.netloc, shown.netloc)
 
     @contextmanager
     def _in_own_words(self) -> Iterator[None]:
@@ -56,4 +58,4 @@ class ServedBrowser:
 
 
 def _moved(url: str, old: str, new: str) -> str:
-    return new + url.removeprefix(old) if url == old or url.startswith(f"{old}/") else url
+    return new + url.removeprefix(old) if url == old or url.startswith((f"{old}/", f"{old}?", f"{old}#")) else url

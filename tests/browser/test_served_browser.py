@@ -6,12 +6,11 @@ import pytest
 
 from evaluation.browsers import FakeBrowser
 from focusmem.browser.base import Performed
+from focusmem.browser.served_browser import ServedBrowser
 from focusmem.errors import BlockedError
-from focusmem.lab.world.served_browser import ServedBrowser
-from focusmem.lab.world.session import ORIGIN
 from focusmem.schemas import make_action
 
-SERVED = "http://127.0.0.1:34055"
+SHOWN, SERVED = "http://shop.test", "http://127.0.0.1:34055"
 
 
 class Talkative(FakeBrowser):
@@ -19,14 +18,14 @@ class Talkative(FakeBrowser):
         assert url.startswith(SERVED)
         raise BlockedError(f"{url} is closed; stay on 127.0.0.1:34055.")
 
-    async def perform(self, action):
+    async def perform(self, action, point=None):
         return Performed(error=f"{SERVED}/x is not allowed; stay on 127.0.0.1:34055.")
 
 
 def test_errors_tell_of_no_port():
-    browser = ServedBrowser(Talkative(), SERVED)
+    browser = ServedBrowser(Talkative(), shown=SHOWN, served=SERVED)
     performed = asyncio.run(browser.perform(make_action("goto", url="https://elsewhere.test/")))
-    assert performed.error == f"{ORIGIN}/x is not allowed; stay on lab.test."
+    assert performed.error == f"{SHOWN}/x is not allowed; stay on shop.test."
     with pytest.raises(BlockedError) as raised:
-        asyncio.run(browser.open(f"{ORIGIN}/e-1/"))
-    assert str(raised.value) == f"{ORIGIN}/e-1/ is closed; stay on lab.test."
+        asyncio.run(browser.open(f"{SHOWN}/e-1/"))
+    assert str(raised.value) == f"{SHOWN}/e-1/ is closed; stay on shop.test."
