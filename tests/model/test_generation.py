@@ -93,6 +93,7 @@ def test_a_tiny_nucleus_is_greedy(policy, rows):
 
 
 def test_stops_at_the_stop_token_of_each_row(policy, rows, monkeypatch):
+    monkeypatch.setattr(policy.backbone.chat, "stop_ids", frozenset())
     full = generate(policy.backbone, rows, GenerationConfig(max_new_tokens=10))
     stop = full[0][3]
     monkeypatch.setattr(policy.backbone.chat, "stop_ids", frozenset({stop}))

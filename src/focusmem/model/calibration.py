@@ -14,6 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+_LEAST_SPREAD = 0.01
+"""The least standard deviation of a coordinate after the norm; smaller ones count as noise."""
+
 
 class FixedNorm(nn.Module):
     """A layer norm that training does not change. Its weight and bias are not parameters, but they are stored with the
@@ -34,9 +37,6 @@ class FixedNorm(nn.Module):
 
 
 Norm: TypeAlias = nn.LayerNorm | FixedNorm
-
-_LEAST_SPREAD = 0.01
-"""The least standard deviation of a coordinate after the norm; smaller ones count as noise."""
 
 
 def are_calibrated(norms: Sequence[Norm]) -> bool:
