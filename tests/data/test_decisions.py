@@ -9,6 +9,7 @@ from focusmem import Memory
 from focusmem.agent.fronts.latent import LatentFront
 from focusmem.agent.prompt import NUM_RECENT
 from focusmem.bank import Bank
+from focusmem.errors import ConfigError
 from focusmem.data.preparation import prepare
 from focusmem.evidence import Serialiser
 from focusmem.model.backbone import Backbone
@@ -37,12 +38,19 @@ class NotingCache(EvidenceCache):
         return super().fetch(prompts, chunks=chunks)
 
 
-def test_decisions_have_what_an_agent_would_have_had(policy, data, tmp_path):
+def test_events_that_are_neither_shown_nor_remembered_are_refused(data):
+    with pytest.raises(ConfigError, match=r"use\.num_recent is 4"):
+        replace(data, use=replace(data.use, num_recent=4))
+
+
+@pytest.mark.parametrize("num_recent", [3, 2])
+def test_decisions_have_what_an_agent_would_have_had(policy, data, tmp_path, num_recent):
     """Prompts, found trajectories and chunks of history are those of `focusmem.Memory`, step by step."""
+    data = replace(data, use=replace(data.use, num_recent=num_recent))
     prepared = prepare(policy, WordEmbedder, data, tmp_path / "prepared", has_lessons=False)
     built = MemoryPolicy(policy, make_config()).eval()
     cache = NotingCache(built)
-    memory = Memory(LatentFront(built, Serialiser(), cache=cache), bank=Bank.open(data.bank), embedder=WordEmbedder())
+    memory = Memory(LatentFront(built, Serialiser(), data.use, cache=cache), bank=Bank.open(data.bank), embedder=WordEmbedder())
     item = stored(OWN[1])
     record = item.trajectory
     task = Task(

@@ -16,7 +16,7 @@ from focusmem.model.evidence_cache import CacheConfig, EvidenceCache
 from focusmem.progress import Progress
 from focusmem.recipes.encode_bank import encode_bank, encode_stored_bank
 from focusmem.recipes.run_settings import RunSettings
-from focusmem.schemas import Hit, Turn
+from focusmem.schemas import Hit, Instruction, Turn
 from focusmem.settings import resolved
 from toys import make_policy
 
@@ -44,7 +44,7 @@ def act(front, bank, ids):
         FoundTrajectory(Hit(trajectory_id=name, score=0.9 - rank / 10, rank=rank), bank.load(name))
         for rank, name in enumerate(ids)
     ]
-    front.place([(Turn("user", ("Decide.",)),)], [make_decision()], [Search(tuple(found))])
+    front.place([(Turn("user", (Instruction("Decide."),)),)], [make_decision()], [Search(tuple(found))])
 
 
 @pytest.mark.parametrize("is_on_disk", [True, False])

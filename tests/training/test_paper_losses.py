@@ -28,7 +28,7 @@ ROLES = {"episodic": 0, "working": 1}
 @pytest.fixture(scope="module")
 def policy():
     """The draws of the gate keep every block, so that no randomness is left in Algorithm 2."""
-    made = make_memory_policy()
+    made = make_memory_policy(state_source="embeddings")
     made.backbone.model.double()
     torch.nn.init.constant_(made.gate.out.bias, 12.0)
     return made.convert(torch.float64)

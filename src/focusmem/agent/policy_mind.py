@@ -94,10 +94,10 @@ class PolicyMind:
                 "would be neither shown nor remembered; use a smaller number, or your own prompt."
             )
         if events is None:
-            events = recent_events(decision.steps, decision.screenshots)
+            events = recent_events(decision.steps, decision.screenshots, num_recent)
         asked = self.prompt(
             instruction=decision.task.instruction,
-            recent=events[max(0, len(events) - num_recent) :],
+            recent=events,
             screenshot=decision.seen.screenshot,
             actions_left=decision.actions_left,
             presses_enter=decision.task.presses_enter is True,

@@ -37,9 +37,11 @@ class RecentEvent:
     """What went wrong, if anything."""
 
 
-def recent_events(steps: Sequence[Step], screenshots: Mapping[str, Screenshot]) -> list[RecentEvent]:
+def recent_events(
+    steps: Sequence[Step], screenshots: Mapping[str, Screenshot], num_recent: int = NUM_RECENT
+) -> list[RecentEvent]:
     """The latest steps of an episode, as the prompt shows them."""
-    first = max(0, len(steps) - NUM_RECENT)
+    first = max(0, len(steps) - num_recent)
     return [
         RecentEvent(
             number,

@@ -15,9 +15,13 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
+_SIZES = "Sizes of a step"
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 DeviceOption = Annotated[str, typer.Option(help="cuda, or cpu for a trial.")]
 VariantArgument = Annotated[str, typer.Argument(help="The variant of the memory: action-only, content, full, ...")]
+NumDrills = Annotated[
+    int | None, typer.Option(help="Drills per step, of each kind (numbers, conventions).", rich_help_panel=_SIZES)
+]
 WorkersOption = Annotated[int | None, typer.Option(help="Processes that prepare batches.")]
 
 
@@ -136,8 +140,11 @@ def train(
     gate_steps: Annotated[
         int | None, typer.Option(min=0, help="Steps of the last stage, which trains the gate alone; 0 leaves it out.")
     ] = None,
-    episodes: Annotated[int | None, typer.Option(help="New episodes per step.")] = None,
-    drills: Annotated[int | None, typer.Option(help="Drills per step, of each kind (numbers, conventions).")] = None,
+    episodes: Annotated[int | None, typer.Option(help="New episodes per step.", rich_help_panel=_SIZES)] = None,
+    drills: Annotated[
+        int | None,
+        typer.Option(help="Drills per step, of each kind (numbers, conventions).", rich_help_panel="Sizes of a step"),
+    ] = None,
     workers: WorkersOption = None,
     device: Annotated[str | None, typer.Option(help="cuda, or cpu for a trial.")] = None,
     config: ConfigFile = None,

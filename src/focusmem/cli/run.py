@@ -13,13 +13,15 @@ from focusmem.cli.settings import Assignments, ConfigFile, DryRun, settled
 if TYPE_CHECKING:
     from focusmem.recipes.run_settings import RunSettings
 
-_PARTS, _MORE = "Parts of the agent", "Attempts and resuming"
+_PARTS, _MORE = "Parts of the agent", "Tasks, attempts and resuming"
 
 SuiteName = Annotated[
     str,
     typer.Argument(help="lab, miniwob, webvoyager, ... (`focusmem suites list`), a file of tasks (.jsonl), or a page."),
 ]
-DataPath = Annotated[Path | None, typer.Option(help="The tasks of a benchmark: its file or folder.")]
+DataPath = Annotated[
+    Path | None, typer.Option(help="The tasks of a benchmark: its file or folder.", rich_help_panel=_MORE)
+]
 IdsFile = Annotated[
     Path | None, typer.Option(help="Attempt only these tasks: a file with an id in each line.", rich_help_panel=_MORE)
 ]

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field, PositiveInt
 
 from focusmem.agent.fronts.latent import MemoryUse
+from focusmem.agent.prompt import NUM_RECENT
 from focusmem.errors import ConfigError
 from focusmem.schemas import Outcome
 from focusmem.settings import Share, checked_dataclass
@@ -44,6 +45,11 @@ class DataConfig:
     def __post_init__(self) -> None:
         if self.min_steps > self.max_steps:
             raise ConfigError(f"DataConfig.min_steps is {self.min_steps}, above max_steps, {self.max_steps}.")
+        if self.use.num_recent > NUM_RECENT:
+            raise ConfigError(
+                f"DataConfig.use.num_recent is {self.use.num_recent}, but prompts show at most {NUM_RECENT} events, so "
+                "some events would be neither shown nor remembered; use a smaller number."
+            )
 
     @property
     def bank_folder(self) -> Path:

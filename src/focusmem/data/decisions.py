@@ -79,7 +79,7 @@ class TrajectoryDecisions:
         assert step.action is not None, "only steps with an action are learnt from"
         prompt = self.prompt(
             instruction=record.instruction,
-            recent=recent_events(record.steps[:at], stored.screenshots),
+            recent=recent_events(record.steps[:at], stored.screenshots, self.config.use.num_recent),
             screenshot=stored.screenshots[step.screenshot.sha256],
             actions_left=max(1, self.config.max_steps - at),
             presses_enter=record.presses_enter is True,
