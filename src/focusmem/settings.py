@@ -16,7 +16,7 @@ import difflib
 import functools
 import json
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
@@ -167,6 +167,14 @@ def differences(
     return {name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)}
 
 
+def nearest(word: str, known: Iterable[str], *, room: str = "") -> str:
+    """A hint to put behind an error about an unknown word; empty if no known word is like it. `room` stands before the
+    name of a setting.
+    """
+    alike = difflib.get_close_matches(word, list(known), n=1)
+    return f" Did you mean '{'.'.join(filter(None, (room, alike[0])))}'?" if alike else ""
+
+
 def _problem(cls: Any, owner: str, invalid: ValidationError) -> str:
     """The first error, as a sentence."""
     error = invalid.errors(include_url=False)[0]
@@ -176,9 +184,8 @@ def _problem(cls: Any, owner: str, invalid: ValidationError) -> str:
     match error["type"]:
         case "unexpected_keyword_argument" | "extra_forbidden":
             *rooms, unknown = name.split(".")
-            alike = difflib.get_close_matches(unknown, _names_in(cls, rooms), n=1)
-            meant = ".".join(filter(None, (owner, *rooms, *alike)))
-            return f"There is no setting '{where}'.{f' Did you mean {meant!r}?' if alike else ''}"
+            room = ".".join(filter(None, (owner, *rooms)))
+            return f"There is no setting '{where}'.{nearest(unknown, _names_in(cls, rooms), room=room)}"
         case "missing":
             return f"The setting '{where}' is missing."
         case kind if kind in _BOUNDS:

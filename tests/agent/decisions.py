@@ -39,7 +39,7 @@ class FixedRetriever:
         self.search = search
         self.asked: list[tuple[list[str], int]] = []
 
-    def find(self, decisions, top):
+    def find(self, decisions, top, num_recent):
         self.asked.append(([decision.episode_id for decision in decisions], top))
         return [replace(self.search, found=self.search.found[:top])] * len(decisions)
 

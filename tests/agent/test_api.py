@@ -257,11 +257,13 @@ def test_sampling_takes_a_seed(memory):
 
 
 def test_another_prompt_is_read_for_instead_of_ours(memory):
-    own = (Turn("user", (screen(0), Instruction("What would you do?"))),)
+    own = (Turn("user", ("Do this: ", Instruction(QUESTION))), Turn("user", (screen(0), "What would you do?")))
     episode = memory.begin(QUESTION)
     ours, others = episode.prefix(screen(0)), episode.prefix(screen(0), prompt=own)
     assert others.prompt == own
     assert [one.trust_logit for one in ours.items] != [one.trust_logit for one in others.items]
+    with pytest.raises(ConfigError, match="marks no instruction"):
+        episode.prefix(screen(0), prompt=(Turn("user", (screen(0), f"Do this: {QUESTION}")),))
 
 
 def test_what_is_not_shown_is_remembered(policy, folder, embedder):
@@ -273,7 +275,7 @@ def test_what_is_not_shown_is_remembered(policy, folder, embedder):
     memory = make_memory(policy, folder, embedder, num_recent=4)
     with pytest.raises(ConfigError, match="num_recent is 4"):
         memory.begin(QUESTION).prefix(screen(0))
-    assert memory.begin(QUESTION).prefix(screen(0), prompt=(Turn("user", (Instruction("What next?"),)),)).items
+    assert memory.begin(QUESTION).prefix(screen(0), prompt=(Turn("user", (Instruction("Find it."),)),)).items
 
 
 # Finding.

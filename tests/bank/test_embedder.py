@@ -131,7 +131,7 @@ def test_a_step_without_an_action_is_read_by_the_reply(embedder):
     steps = (item.trajectory.steps[0], step)
     item = StoredTrajectory(item.trajectory.model_copy(update={"steps": steps}), item.screenshots)
     assert embedder.key_prompt(item)[1].parts[-1].splitlines()[2] == "Hm."
-    moment = Moment.of(item.trajectory, steps, item.screenshots, make_screenshot(9))
+    moment = Moment.of(item.trajectory, steps, item.screenshots, make_screenshot(9), num_recent=3)
     assert embedder.query_prompt(moment)[1].parts[-1].splitlines()[2] == "Hm."
 
 

@@ -313,6 +313,9 @@ def test_dialogs_answer_themselves(visit):
     [("New window", "/second"), ("Unrelated window", "/second?noopener"), ("Script window", "/second?script")],
 )
 def test_new_windows_open_in_the_same_page(visit, site, description, arrives):
+    """The page is fetched once: the window itself fetches nothing, and is closed."""
+    num_before = len(site.asked)
+
     async def work(browser):
         performed = await do(browser, "click", description=description)
         seen = await browser.observe()
@@ -320,14 +323,16 @@ def test_new_windows_open_in_the_same_page(visit, site, description, arrives):
         return performed.error, seen.url, len(browser._context.pages)
 
     assert visit("/windows", work) == (None, site.url + arrives, 1)
+    assert site.asked[num_before:].count(arrives) == 1
 
 
 def test_windows_that_lead_nowhere_are_closed(visit):
     async def work(browser):
         refused = await do(browser, "click", description="foreign window")
         await do(browser, "click", description="many windows")
-        while len(browser._context.pages) > 1:
-            await asyncio.sleep(0.02)
+        async with asyncio.timeout(LONG_S):
+            while len(browser._context.pages) > 1:
+                await asyncio.sleep(0.02)
         return refused.error, await title(browser)
 
     error, found = visit("/windows", work)

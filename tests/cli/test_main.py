@@ -8,6 +8,9 @@ from typer.testing import CliRunner
 
 from focusmem.cli.main import app
 from focusmem.errors import ConfigError
+from focusmem.model.checkpoint import Checkpoint
+from focusmem.training.vital_signs import VitalSigns
+from toys import make_policy
 
 
 def focusmem(*words: str) -> subprocess.CompletedProcess[str]:
@@ -52,6 +55,18 @@ def test_a_card_tells_what_departs_from_the_paper():
     result = CliRunner().invoke(app, ["model", "card", "full"])
     assert result.exit_code == 0
     assert {f"- {line}" for line in (*told["departures"], *told["scale"])} <= set(result.output.splitlines())
+
+
+@pytest.mark.parametrize("shuffled_nats", [0.401, 0.9])
+def test_a_card_says_if_the_readout_is_not_trained(shuffled_nats, tmp_path):
+    signs = VitalSigns(32, 0.41, 0.4, shuffled_nats, 1.0, 0.02, 0.97, 0.25).as_plain() | {"is_learnt_from": False}
+    Checkpoint.save(make_policy(), tmp_path / "memory", notes={"stage": "stage_b", "vital_signs": signs})
+    told = json.loads(CliRunner().invoke(app, ["model", "card", str(tmp_path / "memory"), "--json"]).stdout)
+    assert told["vital_signs"] == signs
+    shown = CliRunner().invoke(app, ["model", "card", str(tmp_path / "memory")]).output
+    assert ("not trained" in shown) == (shuffled_nats < 0.5)
+    assert "0.400 with own states" in shown
+    assert "97% of ordinary blocks" in shown
 
 
 def test_a_users_mistake_is_one_line_and_no_traceback():

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -79,6 +80,18 @@ def test_only_preparing_stops_there(folder, tmp_path):
     reason, num = max(told["lessons"]["discarded_because"].items(), key=lambda pair: pair[1])
     assert f"{reason} {num}" in again.stdout
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["prepared"]
+
+
+def test_a_policy_that_answers_no_question_is_refused_before_training(folder, tmp_path):
+    """A toy's answers are no JSON."""
+    for words in (("--only-prepare",), ()):
+        result = train(folder, "--out", tmp_path / "run", *words, variant="content")
+        assert isinstance(result.exception, UserError), result.output
+        said = str(result.exception)
+        assert re.search(r"none of them can be learnt \(.*\d\).*--set variant\.stage_a\.functional_weight=0", said)
+        assert "Teacher" not in said
+        assert "answers could not be used" in result.output
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["prepared"]
 
 
 def test_several_processes_want_it_prepared(folder, tmp_path, monkeypatch):

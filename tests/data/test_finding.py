@@ -7,8 +7,9 @@ from factories import make_screenshot
 from focusmem import Memory
 from focusmem.agent.bank_retriever import BankRetriever
 from focusmem.agent.decision import Decision
-from focusmem.agent.fronts.latent import LatentFront
-from focusmem.agent.policy_mind import as_text
+from focusmem.agent.fronts.latent import LatentFront, MemoryUse
+from focusmem.agent.policy_mind import PolicyMind, as_text
+from focusmem.agent.prompt import NUM_RECENT
 from focusmem.bank import Bank
 from focusmem.bank.embedder import QwenEmbedder
 from focusmem.data.config import DataConfig
@@ -43,13 +44,20 @@ class Noting(WordEmbedder):
         return super().embed_queries(moments)
 
 
+@pytest.fixture(scope="module", params=[NUM_RECENT, 2, 0])
+def num_recent(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory):
+def asked(tmp_path_factory, num_recent):
     """The queries of one episode: of Memory, of our own agent, and of training."""
     folder, noting = tmp_path_factory.mktemp("finding"), [Noting() for _ in range(3)]
     bank = Bank.create(folder / "bank", WordEmbedder())
     bank.add(make_many(4), WordEmbedder())
-    memory = Memory(LatentFront(make_policy(), Serialiser()), bank=bank, embedder=noting[0])
+    front = LatentFront(make_policy(), Serialiser(), MemoryUse(num_recent=num_recent))
+    memory = Memory(front, bank=bank, embedder=noting[0])
+    mind = PolicyMind(memory.policy, front, retriever=BankRetriever(bank, noting[1]))
     task = Task(task_id="mugs", instruction="Which colour has the mug?", start_url="", site="shop.example")
     episode = memory.begin(task)
     for number, action in enumerate(ACTIONS):
@@ -60,9 +68,9 @@ def asked(tmp_path_factory):
     steps, screenshots = stored.trajectory.steps, stored.screenshots
     for at in ASKED:
         seen = Observation(screenshots[steps[at].screenshot.sha256], "", "", ())
-        BankRetriever(bank, noting[1]).find([Decision(task, "1", seen, steps[:at], screenshots)], 1)
+        mind.prepare([Decision(task, "1", seen, steps[:at], screenshots)])
     save_trajectory(folder / "own", stored.trajectory, screenshots)
-    data = DataConfig(trajectories=(folder / "own",), bank=folder / "bank", min_steps=1)
+    data = DataConfig(trajectories=(folder / "own",), bank=folder / "bank", min_steps=1, use=front.use)
     prepare(Backbone.toy(num_layers=1), lambda: noting[2], data, folder / "prepared", has_lessons=False)
     return [one.queries for one in noting]
 
@@ -73,11 +81,11 @@ def test_equal_moments_are_asked_equally(asked):
     assert len(of_memory) == len(ASKED)
 
 
-def test_a_query_holds_the_latest_events_as_the_prompt_shows_them(asked):
+def test_a_query_holds_the_latest_events_as_the_prompt_shows_them(asked, num_recent):
     [_, user] = asked[0][3]  # after the fifth step
-    shots = "".join(f"[{make_screenshot(100 + number).digest}]" for number in (2, 3, 4, 5))
-    assert user.startswith(f"user: {shots}Which colour has the mug?\n")
-    first, second, third = user.splitlines()[1:]
-    assert "no action at all" in first
-    assert second == action_to_json(ACTIONS[3])
-    assert "fly" in third
+    shots = "".join(f"[{make_screenshot(100 + number).digest}]" for number in (2, 3, 4, 5)[3 - num_recent :])
+    question, *events = user.splitlines()
+    assert question == f"user: {shots}Which colour has the mug?"
+    shown = ("no action at all", action_to_json(ACTIONS[3]), "fly")[3 - num_recent :]
+    assert len(events) == num_recent
+    assert all(words in event for words, event in zip(shown, events, strict=True))

@@ -12,6 +12,7 @@ from focusmem.evaluation.metrics import summarise
 from focusmem.evaluation.suite_run import RunAbout, SuiteRun
 from focusmem.recipes.judge import JudgeRequest, judge_run
 from focusmem.recipes.run_settings import web
+from focusmem.schemas import RunFolder
 from focusmem.settings import resolved, to_plain
 from focusmem.suites.task_file import TaskSuite
 
@@ -59,7 +60,20 @@ def test_answers_that_are_known_later_judge_a_stored_run(run, tmp_path):
     assert json.loads((run.store.path / "results.json").read_text())["success_rate"] == 0.5
 
 
-def test_a_suite_without_one_of_the_tasks_is_refused(run, tmp_path):
-    fewer = write_tasks(tmp_path / "tasks.jsonl", {"mug": "12 euros"})
-    with pytest.raises(ConfigError, match="no longer has the task tasks/hat"):
-        judge_run(run.store.path, JudgeRequest(tasks=fewer))
+def test_a_run_that_was_moved_is_judged_without_its_suite(run, tmp_path, monkeypatch):
+    moved = tmp_path / "archive" / "old"
+    moved.parent.mkdir()
+    run.store.path.rename(moved)
+    (tmp_path / "tasks.jsonl").unlink()
+    monkeypatch.chdir(moved)
+    corrected = write_tasks(tmp_path / "corrected.jsonl", {"mug": "12 euros"})
+    assert judge_run(moved, JudgeRequest(tasks=corrected))["num_changed"] == 1
+    assert [one.outcome for one in RunFolder(moved).episodes()] == ["success", "not_judged"]
+
+
+def test_answers_of_other_tasks_are_refused(run, tmp_path):
+    for tasks, reason in (({"cap": "9 euros"}, "holds the task 'cap'"), ({"mug": "9 euros"}, "asks something else")):
+        known = write_tasks(tmp_path / "known.jsonl", tasks)
+        known.write_text(known.read_text().replace("Find mug.", "Find the mug."))
+        with pytest.raises(ConfigError, match=reason):
+            judge_run(run.store.path, JudgeRequest(tasks=known))

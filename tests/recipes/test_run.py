@@ -336,6 +336,8 @@ def test_a_run_looks_at_a_screenshot_once_for_policy_and_embedder(toy_weights):
     ("values", "problem"),
     [
         ({"suite.name": "tasks.txt"}, "no suite 'tasks.txt'"),
+        ({"suite.name": "example.org", "suite.instruction": "Do it."}, "write https://example.org"),
+        ({"suite.name": "lab-entry"}, "Did you mean 'lab-entries'"),
         ({"suite.name": "https://example.org/"}, "--instruction"),
         ({"suite.name": "lab", "suite.instruction": "Do it."}, "is only for the address of a page"),
         ({"suite.name": "tasks.jsonl", "browser.kind": "raster"}, "only pages of the laboratory"),
@@ -346,6 +348,12 @@ def test_a_run_looks_at_a_screenshot_once_for_policy_and_embedder(toy_weights):
 def test_a_suite_that_cannot_be_is_refused(values, problem):
     with pytest.raises(ConfigError, match=problem):
         make_suite(resolved(web(), values=values))
+
+
+def test_a_memory_that_is_misspelt_is_answered_with_the_nearest_name():
+    settings = resolved(lab(), values={"memory.name": "fulll"})
+    with pytest.raises(ConfigError, match="Did you mean 'full'"):
+        Parts(settings, make_suite(settings))
 
 
 def test_the_laboratorys_own_fronts_stay_in_the_laboratory(tmp_path):

@@ -92,7 +92,7 @@ REFUSED = {
     "unknown field": (changed(colour='"red"'), "colour is not a known field"),
     "missing field": (
         changed().replace('"instruction"', '"instructions"'),
-        "instruction is missing (and 1 more)",
+        "instruction is missing and instructions is not a known field",
     ),
     "number for text": (changed(site="3"), "site should be a valid string (found 3)"),
     "null for text": (changed(site="null"), "site should be a valid string (found null)"),

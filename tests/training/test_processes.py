@@ -43,8 +43,15 @@ def check_equal(one: Path, two: Path) -> None:
             assert after["loss"] == pytest.approx(before["loss"], rel=1e-4)
             assert after["gradient_norm"] == pytest.approx(before["gradient_norm"], rel=1e-3)
             assert after["passage"] == before["passage"]
-            if stage == "b":  # neighbours are taken within a share, so states are shuffled differently
-                for name in ("query_change_rms", "base_query_rms", "own_nats", "fixed_nats", "num_decisions"):
+            if stage == "b":
+                for name in (
+                    "query_change_rms",
+                    "base_query_rms",
+                    "own_nats",
+                    "shuffled_nats",
+                    "fixed_nats",
+                    "num_decisions",
+                ):
                     own, others = before["vital_signs"][name], after["vital_signs"][name]
                     assert others == pytest.approx(own, rel=1e-3, abs=1e-5), name
 

@@ -33,11 +33,13 @@ def problem_with(subtype: str, text: str) -> str:
 
 @pytest.mark.parametrize("subtype", FIELDS)
 def test_an_answer_holds_exactly_its_fields(subtype):
-    good = json.loads(good_answer(subtype, 3))
+    good, first = json.loads(good_answer(subtype, 3)), FIELDS[subtype][0]
     for text in (json.dumps(good), json.dumps(dict(reversed(good.items())))):
         assert read_answer(subtype, text) == text
-    first = FIELDS[subtype][0]
-    assert "is not a known field" in problem_with(subtype, json.dumps(good | {"more": "x"}))
+    assert json.loads(read_answer(subtype, json.dumps({"more": "x"} | good))) == good
+    for blank in ("", " \n", [], [""]):
+        problem = problem_with(subtype, json.dumps(good | {first: blank}))
+        assert problem == f"empty field: The answer says nothing in {first}."
     assert f"{first} is missing" in problem_with(subtype, json.dumps({k: v for k, v in good.items() if k != first}))
     assert f"{first} should be a valid string" in problem_with(subtype, json.dumps(good | {first: 3}))
     others = next(other for other in FIELDS if other != subtype)
@@ -60,6 +62,9 @@ OTHER = CHANGE.replace("a shop", "a forum")
         f"```json\n[\n  {CHANGE}\n]\n```",
         f"{CHANGE}\n{CHANGE}",
         f"{CHANGE}\n{CHANGE[:40]}",
+        f'{{"answer": {CHANGE}}}\n{CHANGE}',
+        CHANGE[:-1] + ",}",
+        f"[{CHANGE[:-1]},}},\n]\n{CHANGE}",
         f'The last action was {{"name": "wait", "arguments": {{}}}}.\n{CHANGE}',
     ],
 )
@@ -67,15 +72,44 @@ def test_an_answer_may_be_wrapped_as_an_action_may(text):
     assert read_answer("working_change", text) == CHANGE
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{{"answer": {CHANGE}}}',
+        f'```json\n{{"answer": {CHANGE[:-1]},}},}}\n```',
+        CHANGE[:-1] + " ,\n}",
+        CHANGE[:-1] + ', "confidence": 0.9}',
+        CHANGE[:-1] + ', "latest_action": {"name": "wait", "arguments": {}}, "notes": [1, 2,],}',
+    ],
+)
+def test_what_surrounds_the_fields_is_left_out(text):
+    assert json.loads(read_answer("working_change", text)) == json.loads(CHANGE)
+
+
+def test_a_list_of_texts_is_one_text():
+    change = json.loads(CHANGE)
+    text = json.dumps(change | {"observed_change": ["the cart is full, ", "", "and paid,}"]})
+    answer = read_answer("working_change", text)
+    assert json.loads(answer) == change | {"observed_change": "the cart is full, ; and paid,}"}
+    assert read_answer("working_change", answer) == answer
+    for wrong in (["x", 3], [["x"]], {"x": "y"}):
+        text = json.dumps(change | {"observed_change": wrong})
+        assert problem_with("working_change", text).startswith("wrong fields: ")
+
+
 WORDS = st.text(alphabet=st.characters(exclude_characters="{", exclude_categories=("Cs",)), max_size=30)
-VALUES = st.text(alphabet=st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=30)
+VALUES = st.text(alphabet=st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=30).filter(
+    str.strip
+)
 
 
 @given(
     answer=st.fixed_dictionaries(dict.fromkeys(FIELDS["working_change"], VALUES)),
     before=WORDS,
     after=WORDS,
-    wrapped=st.sampled_from(["{}", "[{}]", "```json\n{}\n```", "```\n[{}]\n```", "{0}\n{0}"]),
+    wrapped=st.sampled_from(
+        ["{}", "[{}]", "[{},\n]", '{{"answer": {},}}', "```json\n{}\n```", "```\n[{}]\n```", "{0}\n{0}"]
+    ),
     indent=st.sampled_from([None, 2]),
     is_ascii=st.booleans(),
 )
@@ -97,7 +131,10 @@ def test_any_wrapping_of_a_good_object_is_read_back(answer, before, after, wrapp
         ('{"initial_state": "a", "initial_state": "b"}', "malformed: .*twice"),
         ('{"a": ' + "[" * 100_000, "malformed: .*nested too deeply"),
         ('```json\n{"initial_state": "a"}\n```', "wrong fields: .*is missing"),
-        (f'{{"answer": {CHANGE}}}', "wrong fields: "),
+        (f'{{"answer": {{"answer": {CHANGE}}}}}', "wrong fields: "),
+        (f'{{"answer": {CHANGE}, "or": {OTHER}}}', "wrong fields: "),
+        (f'{{"answer": {CHANGE}}}\n{OTHER}', "several objects: "),
+        (CHANGE.replace("a shop", " "), "empty field: .*initial_state"),
         (f"[{CHANGE}, {OTHER}]", "several objects: .*2 different"),
         (f"{CHANGE} or rather {OTHER}", "several objects: "),
     ],
@@ -113,7 +150,12 @@ def test_garbage_is_discarded_and_never_raises(text):
 
 def test_an_anchor_names_an_action():
     good = json.loads(good_answer("episodic_anchor", 1))
-    for wrong in ({"name": "wait"}, {"name": "wait", "arguments": {}, "why": "x"}, "wait"):
+    for wrong in (
+        {"name": "wait"},
+        {"name": "wait", "arguments": {}, "why": "x"},
+        {"name": "", "arguments": {}},
+        "wait",
+    ):
         assert problem_with("episodic_anchor", json.dumps(good | {"anchor_action": wrong})).startswith("wrong fields")
 
 

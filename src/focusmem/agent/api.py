@@ -222,7 +222,8 @@ class EpisodeMemory:
         """Memory for the decision that is due on this screen.
 
         Readout and gate depend on the prompt: pass `prompt` if the policy gets another prompt than ours. It should show
-        as many of the latest events as `MemoryUse.num_recent` says, because memory holds only the older ones.
+        as many of the latest events as `MemoryUse.num_recent` says, because memory holds only the older ones. It marks
+        the instruction (`focusmem.schemas.Instruction`), or a memory that pools the instruction apart refuses it.
         """
         seen = Observation(as_screenshot(screenshot), "", "", ())
         decision = Decision(self.task, self._name, seen, self.steps, self.screenshots, self._is_guarded)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Final, TypeAlias, TypeVar
 
 from focusmem.agent.decision import Decision
+from focusmem.agent.prompt import NUM_RECENT
 from focusmem.agent.retrieval import FoundTrajectory, Search
 from focusmem.bank.base import SearchableBank
 from focusmem.bank.embedder import Embedder, Vectors
@@ -57,10 +58,10 @@ class BankRetriever:
     def identity(self) -> str:
         return self.embedder.identity
 
-    def find(self, decisions: Sequence[Decision], top: int) -> list[Search]:
+    def find(self, decisions: Sequence[Decision], top: int, num_recent: int = NUM_RECENT) -> list[Search]:
         if top < 1:
             raise ConfigError(f"The retriever was asked for {top} trajectories; ask for at least 1.")
-        queries = self._embed([moment_of(decision) for decision in decisions])
+        queries = self._embed([_moment_of(decision, num_recent) for decision in decisions])
         return [self._search(decision, *query, top) for decision, query in zip(decisions, queries, strict=True)]
 
     def load(self, trajectory_id: str) -> StoredTrajectory:
@@ -99,8 +100,9 @@ class BankRetriever:
         return [queries[key] for key in keys]
 
 
-def moment_of(decision: Decision) -> Moment:
-    return Moment.of(decision.task, decision.steps, decision.screenshots, decision.seen.screenshot)
+def _moment_of(decision: Decision, num_recent: int) -> Moment:
+    now = decision.seen.screenshot
+    return Moment.of(decision.task, decision.steps, decision.screenshots, now, num_recent=num_recent)
 
 
 def _keep(kept: OrderedDict[KeyT, ValueT], key: KeyT, value: ValueT, limit: int) -> None:

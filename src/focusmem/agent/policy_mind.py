@@ -127,7 +127,7 @@ class PolicyMind:
     def _search(self, decisions: Sequence[Decision]) -> list[Search]:
         if self.retriever is None or not self.front.num_found:
             return [Search()] * len(decisions)
-        return self.retriever.find(decisions, self.front.num_found)
+        return self.retriever.find(decisions, self.front.num_found, self.front.num_recent)
 
     def _named(self, episode_id: str) -> str:
         return f"{self._name} {episode_id}"

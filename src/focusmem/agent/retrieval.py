@@ -37,8 +37,8 @@ class Retriever(Protocol):
     def identity(self) -> str | None:
         """Names the weights that decide which trajectories are found; None if there are no weights."""
 
-    def find(self, decisions: Sequence[Decision], top: int) -> list[Search]:
-        """At most `top` trajectories for each decision."""
+    def find(self, decisions: Sequence[Decision], top: int, num_recent: int) -> list[Search]:
+        """At most `top` trajectories for each decision, of which the prompt shows the `num_recent` latest events."""
 
     def load(self, trajectory_id: str) -> StoredTrajectory:
         """A trajectory that was found."""

@@ -13,9 +13,6 @@ from focusmem.schemas import Screenshot, Step, Task, Trajectory, action_to_json
 FormName = Literal["complete-1", "laboratory-1"]
 """The number in a name increases when the form changes what it reads of the same moment or trajectory."""
 
-NUM_RECENT: Final = 3
-"""Number of events of a moment. It equals the number of events that the prompt shows."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
@@ -26,17 +23,17 @@ class Form:
 
     name: FormName
     num_recent_screenshots: int
-    """The number of latest events of which the screenshot is read."""
+    """Maximum number of the moment's latest events of which the screenshot is read."""
     num_recent_actions: int
-    """The number of latest events of which the action is read."""
+    """Maximum number of the moment's latest events of which the action is read."""
     max_key_frames: int
     """Maximum number of screenshots of a trajectory; of a longer trajectory evenly spaced ones are read."""
 
 
-COMPLETE: Final = Form(
-    name="complete-1", num_recent_screenshots=NUM_RECENT, num_recent_actions=NUM_RECENT, max_key_frames=15
-)
-"""The paper's form: all of c_t, and the whole trajectory up to the paper's limit of steps."""
+COMPLETE: Final = Form(name="complete-1", num_recent_screenshots=3, num_recent_actions=3, max_key_frames=15)
+"""The paper's form: all of c_t, which has at most three events, and the whole trajectory up to the paper's limit of
+steps.
+"""
 LABORATORY: Final = Form(name="laboratory-1", num_recent_screenshots=1, num_recent_actions=0, max_key_frames=2)
 """The form of the laboratory's embedder. Changing it to COMPLETE requires training that embedder again."""
 FORMS: Final[Mapping[FormName, Form]] = {form.name: form for form in (COMPLETE, LABORATORY)}
@@ -51,20 +48,29 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """The contents of a query, c_t: the task's instruction, the latest events, and the current screenshot."""
+    """The contents of a query, c_t: the task's instruction, the events that the prompt shows, and the current
+    screenshot.
+    """
 
     instruction: str = ""
     recent: tuple[Event, ...] = ()
-    """At most NUM_RECENT events. The latest event is the last one."""
+    """The latest events of the episode; the latest is the last."""
     screenshot: Screenshot | None = None
     """The current screenshot, if there is one."""
 
     @classmethod
     def of(
-        cls, record: Task | Trajectory, steps: Sequence[Step], screenshots: Mapping[str, Screenshot], now: Screenshot
+        cls,
+        record: Task | Trajectory,
+        steps: Sequence[Step],
+        screenshots: Mapping[str, Screenshot],
+        now: Screenshot,
+        *,
+        num_recent: int,
     ) -> Self:
-        """The moment after these steps of a task, with the current screenshot."""
-        recent = tuple(Event(screenshots[step.screenshot.sha256], action_words(step)) for step in steps[-NUM_RECENT:])
+        """The moment after these steps of a task, with the current screenshot. The prompt shows `num_recent` events."""
+        shown = steps[max(0, len(steps) - num_recent) :]
+        recent = tuple(Event(screenshots[step.screenshot.sha256], action_words(step)) for step in shown)
         return cls(instruction=record.instruction, recent=recent, screenshot=now)
 
     @property

@@ -16,8 +16,8 @@ from focusmem.errors import ConfigError
 MAX_LENGTH: Final = 20_000
 ANY_PUBLIC: Final = "*"
 """An entry of an allow-list that allows every host with a public name, on the default ports. Names without a dot, names
-of local networks and IP addresses are not public. A public name may still resolve to a private address; nothing here
-can tell.
+of local networks and IP addresses are not public. A public name may still resolve to a private address; this is not
+checked here.
 """
 
 LOCAL_ENDINGS: Final = ("localhost", "local", "internal", "lan", "home", "corp", "intranet", "home.arpa", "test")

@@ -57,7 +57,9 @@ class BrowserLimits:
     """Width of the view, in the page's pixels."""
     height: PositiveInt = 720
     scale: Annotated[float, Field(ge=0.5, le=4)] = 1.0
-    """Pixels of a screenshot for each of the page's pixels. More of them show small pages in more detail."""
+    """Screenshot pixels for each pixel of the page, in width and in height. A larger scale shows small pages in more
+    detail.
+    """
     scroll_pixels: PositiveInt | None = None
     """Distance of one scroll, in pixels. None uses a share of the height."""
     load_s: NonNegativeFloat = 5.0

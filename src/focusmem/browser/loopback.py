@@ -1,4 +1,4 @@
-"""A web server for browsers on this machine only. What it answers is a function of the path."""
+"""A web server for browsers on this machine only. Its answer is a function of the path."""
 
 import logging
 import threading

@@ -14,7 +14,9 @@ from focusmem.schemas.observation import Observation
 
 
 class ServedBrowser:
-    """`browser` opens the pages at `served`; everybody else sees them at `shown`. Both without a slash at the end."""
+    """`browser` opens the pages at the address `served`; all other code sees the address `shown`. Both have no slash at
+    the end.
+    """
 
     def __init__(self, browser: Browser, *, shown: str, served: str) -> None:
         self._browser, self._shown, self._served = browser, shown, served

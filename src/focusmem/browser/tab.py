@@ -60,8 +60,8 @@ _HAS_OPTION: Final = """(element, text) => {
     return [...element.options].some((option) => plain(option.label) === plain(text));
 }"""
 _WORLD: Final = "focusmem"
-# Scrolls the scrollable element at a point, such as a long list, or otherwise the page. Without a point, the middle of
-# the view counts.
+# Scrolls the scrollable element at a point, such as a long list, or otherwise the page. Without a point, it uses the
+# element in # the middle of the view.
 _SCROLL: Final = """(pixels, point) => {
     let element = document.elementFromPoint(...(point || [innerWidth / 2, innerHeight / 2]));
     for (; element && element !== document.documentElement; element = element.parentElement) {
@@ -189,7 +189,7 @@ class Tab:
         return True
 
     async def scroll(self, pixels: int, point: tuple[int, int] | None = None) -> None:
-        """Scrolls what lies at a pixel of the screenshot, by this many of the page's pixels."""
+        """Scrolls the element at a pixel of the screenshot, by this number of the page's pixels."""
         place = None if point is None else [number / self._scale for number in point]
         await self._evaluate(_SCROLL, pixels, place)
 
@@ -315,6 +315,10 @@ class Tab:
             self._arrived.set()
             self._loaded.set()
 
+    # A page for a new window opens in this tab. The window itself is made harmless in two steps, because Playwright
+    # reports a window only after its first response: until then, its requests get an empty page, so nothing is fetched
+    # twice and no server can delay the report; then it is closed.
+
     def _on_window(self, event: dict[str, Any]) -> None:
         if str(event["url"]).startswith("http"):
             self._popup = str(event["url"])
@@ -329,7 +333,6 @@ class Tab:
         refusal = check_address(request.url, self._allowed)
         with suppress(PlaywrightError):  # the page may be gone before its request is answered
             if _is_of_other_page(request, self._page):
-                # A new window gets an empty page, and is closed as soon as Playwright knows it.
                 await route.fulfill(status=200, content_type="text/html", body="")
             elif refusal is None:
                 await route.continue_()
@@ -396,7 +399,7 @@ def _read_control(found: object) -> ControlInfo | None:
 
 
 def _scaled(control: ControlInfo, scale: float) -> ControlInfo:
-    """A control in the screenshot's pixels, from one in the page's."""
+    """Converts a control from the page's pixels to the screenshot's pixels."""
     if scale == 1.0:
         return control
     place = {name: int(getattr(control, name) * scale) for name in ("left", "top")}

@@ -27,7 +27,7 @@ BankPath = Annotated[Path, typer.Argument(metavar="BANK", help="The bank's folde
 AnyBank = Annotated[
     Path, typer.Argument(metavar="BANK", help="The folder of a bank or of an export, or lab for the one that ships.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 EmbedderName = Annotated[
     str,
     typer.Option(
@@ -82,8 +82,8 @@ def add(
     Add the successful trajectories of runs and folders to a bank. A new bank is made if there is none. From a run, its
     episodes are added, but not the trajectories that memory offered in it. Adding a trajectory again changes nothing.
 
-    A trajectory that cannot be read is left out and named; the exit code is then 1. So is a new trajectory that names a
-    source which the bank trusts, unless you give --source or --keep-sources.
+    A trajectory that cannot be read is left out and named; the exit code is then 1. A new trajectory that names a
+    source which the bank trusts is also left out, unless you give --source or --keep-sources.
     """
     from focusmem.bank import Bank
     from focusmem.bank.exchange import add_folders
@@ -167,7 +167,7 @@ def trust(
 
     A trajectory cannot prove its source, because its author also wrote the source. `focusmem bank add` and `focusmem
     bank import` therefore refuse new trajectories that name a trusted source. `--source NAME` records another source;
-    `--keep-sources` says that you vouch for theirs.
+    `--keep-sources` says that you vouch for the sources that they name.
     """
     from focusmem.bank import Bank
 

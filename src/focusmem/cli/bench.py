@@ -27,7 +27,9 @@ def readout(
     dtype: Annotated[
         str | None, typer.Option(help="float32 or bfloat16; default: bfloat16 on a GPU, float32 elsewhere.")
     ] = None,
-    repeats: Annotated[int | None, typer.Option(help="Timed calls of each kind; the median counts.")] = None,
+    repeats: Annotated[
+        int | None, typer.Option(help="Number of timed calls of each kind; the median is reported.")
+    ] = None,
     episodic_tokens: Annotated[int | None, typer.Option(help="Tokens of each episodic item.")] = None,
     working_tokens: Annotated[int | None, typer.Option(help="Tokens of each working item.")] = None,
     out: OutOption = Path("runs/bench/readout.json"),
@@ -57,10 +59,10 @@ def readout(
 
 @app.command()
 def bank(
-    vectors: Annotated[int | None, typer.Option(help="How many trajectories the bank holds.")] = None,
+    vectors: Annotated[int | None, typer.Option(help="Number of trajectories in the bank.")] = None,
     width: Annotated[int | None, typer.Option(help="Numbers per vector; 2048 is Qwen3-VL-Embedding-2B's.")] = None,
     kind: Annotated[str | None, typer.Option(help="clusters, or smooth (vectors without clear neighbours).")] = None,
-    queries: Annotated[int | None, typer.Option(help="How many searches are timed; the median counts.")] = None,
+    queries: Annotated[int | None, typer.Option(help="Number of timed searches; the median is reported.")] = None,
     top: Annotated[int | None, typer.Option(help="Hits per search.")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of the vectors.")] = None,
     folder: Annotated[
@@ -119,8 +121,8 @@ def step(
 
 @app.command()
 def select(
-    entries: Annotated[int | None, typer.Option(help="Entries that an item lists.")] = None,
-    words: Annotated[int | None, typer.Option(help="Random words behind the instruction.")] = None,
+    entries: Annotated[int | None, typer.Option(help="Number of entries in an item's list.")] = None,
+    words: Annotated[int | None, typer.Option(help="Number of random words after the instruction.")] = None,
     tokens: Annotated[int | None, typer.Option(help="Memory tokens per item: 1, 2, 4, 8 or 16.")] = None,
     state: Annotated[
         str | None, typer.Option(help="The state to measure: joined, summed or embeddings (the paper's).")
@@ -131,18 +133,18 @@ def select(
     ] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads of torch.")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of weights, names and codes.")] = None,
-    folder: Annotated[Path, typer.Option(help="Where both memories are trained.")] = Path("runs/bench/select"),
+    folder: Annotated[Path, typer.Option(help="The folder to train both memories in.")] = Path("runs/bench/select"),
     out: OutOption = Path("runs/bench/select.json"),
     json: AsJson = False,
     config: ConfigFile = None,
     assignments: Assignments = None,
     dry_run: DryRun = False,
 ) -> None:
-    """focusmem bench select --steps 1300
+    """focusmem bench select --steps 800
 
-    Train a small memory to choose: an item lists entries in words, a decision needs one of them. Two memories learn
-    the same, one with a state that keeps the instruction apart, one with the mean over the whole context. Takes about
-    twelve minutes per memory on two idle CPU cores.
+    Train a small memory to choose. An item lists entries in words, and a decision needs one of them. Two memories are
+    trained alike: one with a state that keeps the instruction apart, and one whose state is the mean over the whole
+    context. This takes about eight minutes per memory on two idle CPU cores.
     """
     from focusmem.recipes.select_entry import SelectConfig, measure_selection
 
@@ -180,7 +182,7 @@ def _show(figures: dict[str, Any], out: Path) -> None:
     ]
     print_table(f"readout of six items on {figures['device_name']}", ("way", "ms", "times naive's speed"), rows)
     typer.echo(
-        f"The cached way takes {figures['cached_over_floor']:.2f} times the time its bytes need "
+        f"The cached variant takes {figures['cached_over_floor']:.2f} times the minimum time for reading its bytes "
         f"({figures['cached_floor_s'] * 1000:.2f} ms). Figures: {out}"
     )
 

@@ -59,7 +59,7 @@ def _row(kind: str, part: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _show_judges(runs: Sequence[Mapping[str, Any]], *, only_models: bool = False) -> None:
-    """Name every judge, with its model and with what departs from its profile."""
+    """Names every judge, its model, and its departures from its profile."""
     from focusmem.cli.output import printable
     from focusmem.reports.words import judge_words
 
@@ -73,11 +73,16 @@ def table(
     by_kind: Annotated[bool, typer.Option("--by-kind", help="Print the success rate for each kind of task.")] = False,
     is_overall: Annotated[
         bool,
-        typer.Option("--overall", help="Runs of several suites: a row for each method, with the mean."),
+        typer.Option(
+            "--overall", help="Compare runs of several suites: a row for each method, with the mean over suites."
+        ),
     ] = False,
     subsets: Annotated[
         list[Path] | None,
-        typer.Option("--subset", help="A frozen subset, or the run that was screened; repeatable."),
+        typer.Option(
+            "--subset",
+            help="Use only the tasks of a frozen subset: screening.json, or the run that was screened; repeatable.",
+        ),
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Also draw the success rates with their intervals, as PNG.")] = None,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a table in Markdown.")] = False,
@@ -124,7 +129,7 @@ def table(
 
 
 def _attempts(rows: Sequence[Mapping[str, Any]]) -> str:
-    """How many attempts the runs made at each task, if any made several."""
+    """States how many attempts each run made at each task, if a run made several."""
     numbers = sorted({row["num_attempts"] for row in rows})
     if numbers == [1]:
         return ""

@@ -1,4 +1,4 @@
-"""`focusmem data`: results of other agents, and our results for other people's scripts."""
+"""`focusmem data`: imports the results of other agents, and exports runs for the benchmarks' own scripts."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -38,16 +38,16 @@ def import_(
         Path | None,
         typer.Option(
             help='A JSON object {"file name without .json": "instruction"}, for browser-use histories that do not '
-            "tell their task."
+            "name their task."
         ),
     ] = None,
     json: AsJson = False,
 ) -> None:
     """focusmem data import webvoyager WebVoyager/results/examples --out runs/webvoyager-gpt4v
 
-    Read the results of another agent into a run, which `focusmem judge`, `focusmem report` and `focusmem bank add`
-    take. Actions become our seven. A result with an action that has no equivalent, or with a damaged file, is refused
-    as a whole; import.json in the run lists each with its reason.
+    Import the results of another agent as a run for `focusmem judge`, `focusmem report` and `focusmem bank add`.
+    Actions are translated into our seven actions. A result with an action that has no equivalent, or with a damaged
+    file, is refused as a whole; import.json in the run lists each with its reason.
 
     Results without a verdict are not judged: `focusmem judge RUN --judge webvoyager:official --url URL` judges them.
 
@@ -83,7 +83,7 @@ def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
     format: Annotated[str, typer.Argument(metavar="FORMAT", help="webvoyager, online-mind2web, or molmoweb.")],
     out: Annotated[Path, typer.Option("--out", help="A new folder.")],
-    attempt: Annotated[int, typer.Option(min=1, help="Which of several attempts at each task.")] = 1,
+    attempt: Annotated[int, typer.Option(min=1, help="The number of the attempt to export for each task.")] = 1,
     json: AsJson = False,
 ) -> None:
     """focusmem data export runs/webvoyager-full webvoyager --out results/
@@ -91,8 +91,8 @@ def export(
     Write a run as the result folders of a benchmark, so that its own scripts can judge it. DeepShop's scripts read
     WebVoyager's folders.
 
-    Attempts that ended by an error, or took no step, are left out and named; the exit code is then 1. What the format
-    cannot hold is printed.
+    Attempts that ended in an error or have no step are left out and named; the exit code is then 1. The command prints
+    what the format cannot store.
     """
     from collections import Counter
 

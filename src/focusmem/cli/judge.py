@@ -20,29 +20,33 @@ Judges = Annotated[
         help="mmina, webvoyager, deepshop, online-mind2web, exact, automatic; repeatable. Default: the suite's judge.",
     ),
 ]
-Tasks = Annotated[Path | None, typer.Option(help="The suite's file of tasks, if it has moved or its answers changed.")]
+Tasks = Annotated[Path | None, typer.Option(help="A task file (.jsonl) with corrected answers.")]
 Profile = Annotated[
-    str | None, typer.Option(help="The variant of the rules: paper, official, holistic.", rich_help_panel=_MODEL)
+    str | None,
+    typer.Option(help="The variant of the judge's rules: paper, official or holistic.", rich_help_panel=_MODEL),
 ]
 Model = Annotated[
     str | None,
-    typer.Option(help="The judge model; default: the one that the profile asks for.", rich_help_panel=_MODEL),
+    typer.Option(help="The judge model; default: the model that the profile names.", rich_help_panel=_MODEL),
 ]
 Url = Annotated[
     str | None,
     typer.Option(
-        help="Its endpoint, such as http://localhost:8000/v1. Its key is read from FOCUSMEM_JUDGE_KEY.",
+        help="The judge model's endpoint, such as http://localhost:8000/v1. The key is read from FOCUSMEM_JUDGE_KEY.",
         rich_help_panel=_MODEL,
     ),
 ]
-Prompts = Annotated[Path | None, typer.Option(help="A folder with other wordings.", rich_help_panel=_MODEL)]
+Prompts = Annotated[Path | None, typer.Option(help="A folder with other judge prompts.", rich_help_panel=_MODEL)]
 Together = Annotated[
-    int | None, typer.Option("--parallel", min=1, help="Questions under way at once.", rich_help_panel=_MODEL)
+    int | None,
+    typer.Option("--parallel", min=1, help="Number of questions sent at the same time.", rich_help_panel=_MODEL),
 ]
 Price = Annotated[
     tuple[float, float] | None,
     typer.Option(
-        metavar="PROMPT REPLY", help="Dollars for a million tokens of prompts and of replies.", rich_help_panel=_MODEL
+        metavar="PROMPT REPLY",
+        help="Dollars per million prompt tokens and per million reply tokens.",
+        rich_help_panel=_MODEL,
     ),
 ]
 Assignments = Annotated[
@@ -63,12 +67,12 @@ Replay = Annotated[
 Again = Annotated[
     bool,
     typer.Option(
-        "--again", help="Repeat judgements that exist, from stored replies if there are any.", rich_help_panel=_WHAT
+        "--again",
+        help="Judge again what is already judged, from stored replies if there are any.",
+        rich_help_panel=_WHAT,
     ),
 ]
-Beside = Annotated[
-    bool, typer.Option("--beside", help="Leave the verdicts that count as they are.", rich_help_panel=_WHAT)
-]
+Beside = Annotated[bool, typer.Option("--beside", help="Do not change which verdicts count.", rich_help_panel=_WHAT)]
 Screen = Annotated[
     bool,
     typer.Option(
@@ -76,10 +80,13 @@ Screen = Annotated[
     ),
 ]
 Labels = Annotated[
-    Path | None, typer.Option(help="A file with labels by people, to compare with.", rich_help_panel=_WHAT)
+    Path | None, typer.Option(help="A file with human labels, to compare the verdicts with.", rich_help_panel=_WHAT)
 ]
 LabelAgent = Annotated[
-    str | None, typer.Option(help="Whose labels, if the file has several agents.", rich_help_panel=_WHAT)
+    str | None,
+    typer.Option(
+        help="The agent whose labels to use, if the file has labels for several agents.", rich_help_panel=_WHAT
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of lines.")]
 
@@ -107,8 +114,8 @@ def judge(
     """focusmem judge runs/webvoyager-full --profile paper --url https://example.org/v1 --dry-run
 
     Judge the finished episodes of a run again. No episode is repeated. The verdicts of the first judge replace those
-    that count; every judge's verdicts are kept beside them. A judging that was stopped goes on with the same command,
-    and what is judged already is not paid again.
+    that count; every judge's verdicts are kept beside them. The same command resumes after a stop, and nothing that is
+    already judged is paid for again.
 
     Several judges, and their agreement: focusmem judge RUN --judge webvoyager:paper --judge webvoyager:official@gpt-4o
 
@@ -149,7 +156,7 @@ def _check(*, screen: bool, replay: bool, dry_run: bool) -> None:
     from focusmem.errors import ConfigError
 
     if replay and (screen or dry_run):
-        raise ConfigError("--replay parses stored replies, which costs nothing; leave out --dry-run and --screen.")
+        raise ConfigError("--replay only parses stored replies, which costs nothing. Leave out --dry-run and --screen.")
 
 
 def _work(

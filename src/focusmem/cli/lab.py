@@ -55,7 +55,7 @@ def serve(
 @app.command()
 def zim(
     out: Annotated[Path, typer.Argument(help="The file to write, such as encyclopedia.zim.")],
-    sites: Annotated[int, typer.Option(min=1, help="How many of the laboratory's encyclopedias it holds.")] = 4,
+    sites: Annotated[int, typer.Option(min=1, help="Number of the laboratory's encyclopedias to write.")] = 4,
     seed: Annotated[int, typer.Option(help="Which world: equal seeds give equal sites.")] = 0,
 ) -> None:
     """focusmem lab zim encyclopedia.zim
@@ -125,7 +125,8 @@ def statistics(
 ) -> None:
     """focusmem lab statistics --suite lab-entries
 
-    Count the bits that a trajectory shows and some task may need, and those that one decision needs.
+    Count the bits of the values that a trajectory shows and some task may need, and the bits of the value that one
+    decision needs.
     """
     from focusmem.errors import ConfigError
     from focusmem.lab.suite import LabSuite, LabSuiteConfig
@@ -153,7 +154,7 @@ def pretrain(
     pause_after: Annotated[
         float | None, typer.Option(help="Save and stop after this many minutes, to be resumed later.")
     ] = None,
-    start: Annotated[Path | None, typer.Option(help="Weights to begin with: an earlier policy folder.")] = None,
+    start: Annotated[Path | None, typer.Option(help="Initial weights: the folder of an earlier policy.")] = None,
     reading_steps: Annotated[int | None, typer.Option(help="Number of first steps that mostly teach reading.")] = None,
     tokens: Annotated[int | None, typer.Option(help="Tokens per step.")] = None,
     drills: Annotated[
@@ -208,14 +209,14 @@ def examine(
     policy: PolicyOption = None,
     values: Annotated[int | None, typer.Option(help="Number of values to read from the screen.")] = None,
     records: Annotated[int | None, typer.Option(help="Number of records to ask about.")] = None,
-    entries: Annotated[int | None, typer.Option(help="Number of offices to ask for entries of. Default: 0.")] = None,
+    entries: Annotated[int | None, typer.Option(help="Number of offices to ask for list entries. Default: 0.")] = None,
     requests: Annotated[
         int | None, typer.Option(help="Number of decisions at offices that need a value. Default: 0.")
     ] = None,
     probed: Annotated[int | None, typer.Option(help="Number of records to probe. Default: 0.")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of the tasks and records.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    batch: Annotated[int | None, typer.Option(help="Number of questions that are asked together.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Number of questions in a batch.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")] = False,
     config: ConfigFile = None,
     assignments: Assignments = None,

@@ -23,7 +23,7 @@ WorkersOption = Annotated[int | None, typer.Option(help="Processes that prepare 
 
 @app.command()
 def embedder(
-    out: Annotated[Path, typer.Option(help="Where the embedder goes.")],
+    out: Annotated[Path, typer.Option(help="The folder to write the embedder to.")],
     policy: PolicyOption = None,
     steps: Annotated[int | None, typer.Option(help="Steps of training.")] = None,
     pairs: Annotated[
@@ -32,7 +32,7 @@ def embedder(
     device: DeviceOption = "cuda",
     workers: WorkersOption = None,
     tasks: Annotated[
-        int, typer.Option(help="Number of evaluation tasks for measuring recall; 0 leaves the measurement out.")
+        int, typer.Option(help="Number of evaluation tasks for measuring recall; 0 skips the measurement.")
     ] = 100,
     json: AsJson = False,
     config: ConfigFile = None,
@@ -75,7 +75,7 @@ def embedder(
 
 @app.command()
 def bank(
-    out: Annotated[Path, typer.Option(help="Where the bank goes; a new folder.")],
+    out: Annotated[Path, typer.Option(help="The folder to write the bank to; it must be new.")],
     sites: Annotated[int, typer.Option(min=1, help="Number of evaluation sites, counted from the first.")] = 8,
     policy: PolicyOption = None,
     embedder: Annotated[Path | None, typer.Option(help="The embedder's folder; default: the shipped policy's.")] = None,
@@ -125,8 +125,9 @@ def train(
     start: Annotated[
         Path | None,
         typer.Option(
-            help="Train this memory further, without the course of stage A. Give a memory of the same variant, or one "
-            "from stage A of a variant with the same one. A variant without stage B may also begin with action-only."
+            help="Train this memory further, without the course of stage A. Give a memory of the same variant, or a "
+            "memory from stage A of a variant with an equal stage A. A variant without stage B may also start from "
+            "action-only."
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="The seed that draws the episodes.")] = None,
@@ -146,7 +147,8 @@ def train(
     """focusmem lab train full --policy runs/policy/policy --out runs/memory/full
 
     Train one variant of memory in the laboratory. The training has a course of short drills, stage A, stage B if the
-    variant has one, and a last stage for the gate if the variant has one. With --suite lab-entries, it is on offices.
+    variant has one, and a last stage for the gate if the variant has one. With --suite lab-entries, it trains on
+    offices.
 
     On a laptop: add --device cpu --steps 2 --more-steps 2 --gate-steps 0 --episodes 1 --drills 0 --workers 0 --set
     stream.course=[]

@@ -44,8 +44,8 @@ def describe(
 ) -> None:
     """focusmem model describe --backbone qwen3-vl-8b
 
-    Count the parameters of every part of the paper's memory. No weights are downloaded or loaded. With
-    --set state_source=joined, count the memory of the recipe focusmem.
+    Count the parameters of every part of the paper's memory. No weights are downloaded or loaded. With --set
+    state_source=joined, it counts the memory of the recipe focusmem.
     """
     from focusmem.model.config import PAPER_MEMORY
     from focusmem.model.description import describe as describe_parts

@@ -38,7 +38,7 @@ ActionFormatName = Annotated[
     typer.Option(
         "--format",
         help="How the model writes actions: json (ours; the default), ui-tars-pixels, ui-tars-thousandths, ui-venus, "
-        "molmoweb or fara. All but json are without memory.",
+        "molmoweb or fara. Only json works with memory.",
         rich_help_panel=_PARTS,
     ),
 ]
@@ -164,8 +164,8 @@ def run(
     in a task without one, the episode is not judged.
 
     A hosted model: focusmem run tasks.jsonl --policy https://api.example.com/v1 --model their-model, with the key in
-    FOCUSMEM_POLICY_KEY. --set policy.endpoint.prices='{"prompt": 1.25, "reply": 10}' adds up the costs (dollars per
-    million tokens). Its replies are kept in the run's folder, so resuming pays for none of them twice.
+    FOCUSMEM_POLICY_KEY. --set policy.endpoint.prices='{"prompt": 1.25, "reply": 10}' adds up the costs (prices in
+    dollars per million tokens). The run's folder keeps every reply, so a resumed run pays for none of them twice.
 
     On a laptop: focusmem run lab --memory full --tasks 5 --cache my-cache
     """
@@ -256,13 +256,18 @@ def _show(results: dict[str, Any], folder: Path, page: str | None) -> None:
     if rows:
         print_table(f"memory: {results['memory']}", ("kind", "success", "tasks"), rows)
     if results["success_rate"] is None:
-        typer.echo("No episode was judged, because nothing is known about right answers.")
+        typer.echo("No episode was judged, because the right answers are not known.")
     else:
         low, high = results["success_interval"]
         typer.echo(
             f"Success {_percent(results['success_rate'])} ({_percent(low)} to {_percent(high)}) of "
             f"{results['num_tasks']} tasks."
         )
+        if results["num_not_judged"]:
+            typer.echo(
+                f"{results['num_not_judged']} episodes were not judged and count as not won; of the judged ones, "
+                f"{_percent(results['judged_success_rate'])} succeeded."
+            )
     if results["mean_step_s"] is not None:
         typer.echo(
             f"{results['mean_steps']:.1f} steps per episode, {_percent(results['hit_max_rate'])} at the step limit, "

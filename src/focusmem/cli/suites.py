@@ -1,4 +1,4 @@
-"""`focusmem suites`: which suites there are, and whether the files of a benchmark can be read."""
+"""`focusmem suites`: lists the suites, and checks whether the files of a benchmark can be read."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,7 +22,7 @@ def _group() -> None:
 def list_suites(as_json: AsJson = False) -> None:
     """focusmem suites list
 
-    List the suites that `focusmem run` knows, what each needs, and whether it is there.
+    List the suites that `focusmem run` knows, what each needs, and whether a needed package is installed.
     """
     from focusmem.recipes.suites import known_suites
 
@@ -40,8 +40,8 @@ def check(
 ) -> None:
     """focusmem suites check Downloads/WebVoyager/data
 
-    Read the files of benchmarks as a run would: print how many tasks each holds, and every row that is refused, with
-    the reason. Nothing is run, and nothing is sent anywhere.
+    Read the files of benchmarks as a run would. Print the number of tasks in each file, and every refused row with the
+    reason. Nothing is run, and nothing is sent anywhere.
     """
     from focusmem.recipes.suites import check_files
 
@@ -85,8 +85,8 @@ def show(
 
     Show what a suite is and where its data comes from; for MiniWoB++, its tasks and why others are left out.
 
-    Show a task as it is asked: focusmem suites show webvoyager/Booking--1 --data data/WebVoyager_data.jsonl --set
-    suite.dates_from=2027-01-01
+    Show a task as the policy would get it: focusmem suites show webvoyager/Booking--1 --data data/WebVoyager_data.jsonl
+    --set suite.dates_from=2027-01-01
     """
     from focusmem.recipes.suites import about_suite, one_task
 

@@ -31,7 +31,7 @@ Trajectories = Annotated[
 ]
 BankOption = Annotated[
     Path | None,
-    typer.Option(help="The bank to search at each decision. Trajectories of its tasks are not learnt from."),
+    typer.Option(help="The bank to search at each decision. Training leaves out trajectories of the bank's tasks."),
 ]
 Policy = Annotated[
     str | None, typer.Option(help="The frozen policy: a folder, a hub id, qwen3-vl-8b, lab (ships) or toy.")
@@ -136,7 +136,7 @@ def train(
 
 def _train(training: "TrajectoryTraining", out: Path, *, only_prepare: bool, json: bool) -> None:
     from focusmem.cli.command_line import command_line
-    from focusmem.recipes.training import train_on_trajectories
+    from focusmem.recipes.training import check_taught, train_on_trajectories
     from focusmem.training.processes import own_device
     from focusmem.training.record import is_first_process
 
@@ -149,6 +149,7 @@ def _train(training: "TrajectoryTraining", out: Path, *, only_prepare: bool, jso
     if only_prepare:
         if json:
             print_json({"prepared": str(prepared.folder), **_figures(prepared)})
+        check_taught(training, prepared)
         return
     # Processes that draw batches read trajectories from their folders, and never touch the table that they inherit.
     warnings.filterwarnings("ignore", "lancedb fork support")

@@ -1,4 +1,3 @@
-"""In: a prompt of text and screenshots.
-Out: the reply of a chat model that is hosted elsewhere, with its tokens and what it cost.
-Does not know what is asked for, how a reply is read, or what follows from it.
+"""In: a prompt of text and screenshots. Out: the reply of a hosted chat model, with its tokens and its cost. Does not
+know the purpose of a question, or how a reply is read and used.
 """

@@ -1,4 +1,4 @@
-"""The seam: a chat model that is hosted elsewhere."""
+"""The seam: a hosted chat model."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,18 +10,18 @@ from focusmem.schemas import Prompt
 class ChatReply:
     text: str
     is_cut_off: bool = False
-    """Whether the reply was cut off by the limit on its length."""
+    """Whether the reply was cut off at the length limit."""
     num_prompt_tokens: int | None = None
     """The server's count; None if the server gives no count."""
     num_reply_tokens: int | None = None
     cost_usd: float | None = None
-    """What this reply cost; 0 if it was stored before, None if no price is known."""
+    """The cost of this reply. It is 0 if the reply was read from a store, and None if no price is known."""
     is_stored: bool = False
-    """Whether it was read from a store of earlier replies, so that nothing was sent."""
+    """Whether the reply was read from a store of earlier replies, so that no request was sent."""
     reasoning: str = ""
-    """Thoughts that the server sent apart from the text."""
+    """Thoughts that the server sent in a separate field."""
     departures: tuple[str, ...] = ()
-    """What the endpoint refused and was therefore left out or replaced, such as a temperature."""
+    """Parameters that were left out or replaced because the endpoint refused them, such as a temperature."""
 
 
 class ChatClient(Protocol):
@@ -30,8 +30,8 @@ class ChatClient(Protocol):
         """Names the model and its server."""
 
     def ask(self, prompt: Prompt, *, seed: int | None = None, as_json: bool = False) -> ChatReply:
-        """Blocks until the reply is there; several threads may ask at once. `as_json` asks for one JSON object.
+        """Blocks until the reply has arrived. Several threads may call it at once. `as_json` asks for one JSON object.
 
-        A server that cannot be reached, refuses the prompt or answers nonsense raises WorldError. A wrong address,
-        model or key raises ConfigError.
+        Raises WorldError if the server cannot be reached, refuses the prompt, or sends no valid answer. A wrong
+        address, model or key raises ConfigError.
         """

@@ -1,4 +1,4 @@
-"""Reads a chat completion, as servers send it, and the messages of those that refuse."""
+"""Reads a server's chat completion, or its error message."""
 
 import json
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ class BrokenReplyError(Exception):
 @dataclass(frozen=True)
 class ReceivedReply:
     text: str | None
-    """None if the completion holds no text."""
+    """None if the completion has no text."""
     is_cut_off: bool
     reasoning: str
-    """Thoughts that the server sends in a field of their own; empty if it does not."""
+    """Thoughts that the server sends in a separate field; otherwise empty."""
     usage: Usage
     shown: str
     """The beginning of the answer, for messages."""
@@ -50,7 +50,7 @@ def read_completion(body: bytes, key: Key) -> ReceivedReply:
 
 
 def error_message(body: bytes, key: Key) -> str:
-    """What a server says about an error: its message if it sends one in the usual form, otherwise all it sent."""
+    """A server's error message if it has the usual form, otherwise the whole answer."""
     try:
         document = json.loads(body)
         error = document.get("error", document)
@@ -61,7 +61,7 @@ def error_message(body: bytes, key: Key) -> str:
 
 
 def error_fields(body: bytes) -> tuple[str, str]:
-    """The code and the parameter that an error names, in the form of OpenAI's servers; empty where it names none."""
+    """The code and the parameter of an error in the form of OpenAI's servers; each is empty if it is missing."""
     try:
         error = json.loads(body)["error"]
         return str(error.get("code") or ""), str(error.get("param") or "")
@@ -70,7 +70,9 @@ def error_fields(body: bytes) -> tuple[str, str]:
 
 
 def beginning(body: bytes, key: Key) -> str:
-    """The start of an answer, in quotes. The key is removed first, because a part of it could not be recognised."""
+    """The start of an answer, in quotes. The key is removed before the text is cut, because a cut key could not be
+    recognised.
+    """
     text = body.decode(errors="replace")
     try:
         plain: Any = json.loads(text)

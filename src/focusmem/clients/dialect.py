@@ -1,4 +1,5 @@
-"""What an endpoint refuses, and what is sent instead. Learned from its refusals, and kept for later requests.
+"""The parameters that an endpoint refuses, and their replacements. They are learnt from its refusals and kept for later
+requests.
 
 Endpoints differ: OpenAI's reasoning models refuse `max_tokens` and every temperature, older servers do not know
 `max_completion_tokens`, some models know no JSON output.
@@ -22,7 +23,7 @@ _STATUSES: Final = (400, 422)
 
 @dataclass(frozen=True)
 class Spoken:
-    """How a request was put."""
+    """The form in which a request was sent."""
 
     body: dict[str, Any]
     limit_name: str | None
@@ -37,7 +38,7 @@ class Dialect:
         self._refused: set[str] = set()
 
     def put(self, body: dict[str, Any], max_tokens: int) -> Spoken:
-        """The request as this endpoint takes it, as far as known."""
+        """The request in the form that this endpoint accepts, as far as it is known."""
         with self._lock:
             refused = frozenset(self._refused)
         kept = {name: value for name, value in body.items() if name not in refused}
@@ -52,7 +53,7 @@ class Dialect:
         return Spoken(kept, limit_name, tuple(departures))
 
     def learn(self, spoken: Spoken, status: int, answer: bytes) -> bool:
-        """Whether the answer refuses a field that can be left out or replaced, so that asking again may help."""
+        """Whether the answer refuses a field that can be left out or replaced, so that another request may succeed."""
         if status not in _STATUSES:
             return False
         fields = [name for name in (*_OPTIONAL, spoken.limit_name) if name is not None and name in spoken.body]
@@ -65,7 +66,7 @@ class Dialect:
 
 
 def _refused_field(fields: list[str], answer: bytes) -> str | None:
-    """Only fields that were sent count: a message may also name the one to use instead."""
+    """Only fields that were sent are considered, because a message may also name the field to use instead."""
     text = answer.decode(errors="replace").lower()
     if not _REFUSAL.search(text):
         return None

@@ -1,4 +1,4 @@
-"""Keys of endpoints. They come from the environment alone, and are removed from every text that a server sends."""
+"""Keys of endpoints. They are read only from the environment, and removed from every text that a server sends."""
 
 import base64
 import json
@@ -14,7 +14,7 @@ _MIN_LENGTH: Final = 8
 
 
 class Key:
-    """A key, or none. Its value appears in no message and no representation."""
+    """An endpoint's key, or no key. Its value appears in no message and not in its repr."""
 
     def __init__(self, variable: str | None) -> None:
         """`variable` is the environment variable that holds the key."""
@@ -22,13 +22,13 @@ class Key:
         self._forms = _written_forms(self.value) if self.value else ()
 
     def removed_from(self, text: str) -> str:
-        """The text with every copy of the key replaced, also where the key is escaped."""
+        """Returns the text with every copy of the key replaced, including escaped copies."""
         for form in self._forms:
             text = text.replace(form, _SHOWN)
         return text
 
     def removed_from_all(self, document: Any) -> Any:
-        """A JSON document without the key, in values and in names."""
+        """Returns the JSON document without the key, in values and in names."""
         if isinstance(document, str):
             return self.removed_from(document)
         if isinstance(document, list):
@@ -60,6 +60,6 @@ def _value(variable: str) -> str:
 
 
 def _written_forms(key: str) -> tuple[str, ...]:
-    """The key as texts may hold it, the longest first."""
+    """The forms in which a text may contain the key, the longest first."""
     forms = {key, json.dumps(key)[1:-1], quote(key, safe=""), base64.b64encode(key.encode()).decode()}
     return tuple(sorted(forms, key=len, reverse=True))

@@ -1,12 +1,13 @@
-"""The `openai` package and the HTTP packages under it, in one place, bounded in time and size.
+"""Sends requests with the `openai` package, within limits on time and size. No other file uses the HTTP packages.
 
-The package has a limit for each read of a socket, so a server that sends a byte now and then would keep a request open
-for ever, and it reads a reply of any length. Here one deadline holds for the whole request, from the connection to the
-last byte, and a reply that is too long is cut off. Redirections are not followed, so that neither prompts nor the key
-go to another host. What the package reads from the environment by itself (OPENAI_API_KEY, OPENAI_ORG_ID,
-OPENAI_CUSTOM_HEADERS and others) is not sent.
+The package limits only the time of each read of a socket, so a server that sends a byte now and then could keep a
+request open for ever. It also reads replies of any length. Here one deadline applies to the whole request, from the
+connection to the last byte, and a reply that is too long is cut off. Redirections are not followed, so that neither
+prompts nor the key go to another host. Values that the package itself reads from the environment (OPENAI_API_KEY,
+OPENAI_ORG_ID, OPENAI_CUSTOM_HEADERS and others) are not sent.
 
-Proxies are those of the environment (HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY), except for servers on this machine.
+The proxies of the environment are used (HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY), except for servers on this
+machine.
 """
 
 import logging
@@ -60,7 +61,7 @@ class Answer:
 
 
 class Connection:
-    """Sends requests to one endpoint. Several threads may do so at once."""
+    """Sends requests to one endpoint. Several threads may use it at once."""
 
     def __init__(self, url: str, key: Key, *, timeout_s: float, max_bytes: int) -> None:
         headers = {
@@ -131,7 +132,7 @@ class _BoundedTransport(httpx2.BaseTransport):
 
 
 class _DeadlineBackend(httpcore2.SyncBackend):
-    """Opens connections whose every wait ends at the deadline of the thread that waits."""
+    """Opens connections on which every wait ends at the deadline of the waiting thread."""
 
     def __init__(self) -> None:
         self._here = threading.local()

@@ -43,7 +43,7 @@ class ChatConfig(EndpointOptions):
     model: str
     """The model's name on the server, such as Qwen/Qwen3-VL-8B-Instruct."""
     key_variable: str | None = None
-    """The environment variable that holds the key, if the endpoint wants one. The key itself is never stored."""
+    """The environment variable that holds the key, if the endpoint needs one. The key itself is never stored."""
     max_tokens: PositiveInt = 256
     """Maximum tokens of a reply, thoughts included."""
     temperature: NonNegativeFloat = 0.0
@@ -91,7 +91,7 @@ class OpenAIChat:
 
     @property
     def spending(self) -> Spending:
-        """What replies have cost so far. With a store, everything that was ever paid for replies in its folder."""
+        """The cost of all replies so far. With a store, this includes the cost of all earlier replies in its folder."""
         return self._ledger.total()
 
     def ask(self, prompt: Prompt, *, seed: int | None = None, as_json: bool = False) -> ChatReply:
@@ -138,7 +138,7 @@ class OpenAIChat:
         raise AssertionError("the last attempt returns or raises")
 
     def _pause(self, attempt: int, problem: "_PassingError") -> float:
-        """Random, so that requests that failed together do not come back together."""
+        """The pause is random, so that requests that failed together are not repeated together."""
         limit_s = self.config.max_wait_s
         if problem.wait_s is None:
             pause_s: float = self.config.wait_s * 2**attempt * self._random.uniform(0.5, 1.5)
@@ -150,7 +150,7 @@ class OpenAIChat:
         return problem.wait_s + min(self.config.wait_s, 1.0) * self._random.random()
 
     def _once(self, question: Question) -> ChatReply:
-        """One attempt. Refused fields are left out or replaced, each at most once."""
+        """Makes one attempt. Refused fields are left out or replaced, each at most once."""
         begun = self._limit.begin(question.estimated_tokens())
         while True:
             spoken = self._dialect.put(question.body, question.max_tokens)
@@ -222,7 +222,7 @@ class _PassingError(Exception):
     def __init__(self, message: str, *, wait_s: float | None = None) -> None:
         super().__init__(message)
         self.wait_s = wait_s
-        """The pause that the server asks for."""
+        """The pause that the server asks for, in seconds."""
 
 
 def _connect(config: ChatConfig, key: Key) -> "Connection":

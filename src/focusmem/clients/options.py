@@ -20,35 +20,37 @@ class Prices:
     reply: NonNegativeFloat
     """Thoughts are part of the reply."""
     cached_prompt: NonNegativeFloat | None = None
-    """Tokens of a prompt that the server still had from an earlier one; None charges them like the others."""
+    """The price of prompt tokens that the server had cached; None charges them like other prompt tokens."""
 
 
 @checked_dataclass(frozen=True, kw_only=True)
 class EndpointOptions:
     timeout_s: PositiveFloat = 120.0
-    """Limit of one request. A request that exceeds it is not repeated: a slow server would only get slower, and the
-    reply may have to be paid all the same.
+    """Limit of one request. A request that exceeds it is not repeated, because a repetition would slow the server
+    further, and the first reply may be charged as well.
     """
     num_attempts: PositiveInt = 6
     """Maximum number of requests if the server cannot be reached, is busy, fails, or sends no whole reply."""
     wait_s: NonNegativeFloat = 1.0
-    """Pause before the second attempt, give or take a half; doubled before each further one. If the server names a
-    pause (`Retry-After`), that one is used.
+    """Pause before the second attempt, plus or minus a random half; doubled before each further attempt. If the server
+    names a pause (`Retry-After`), that pause is used.
     """
     max_wait_s: PositiveFloat = 60.0
-    """The longest pause. A server that asks for a longer one is given up."""
+    """The longest pause. If the server asks for a longer pause, the request fails."""
     requests_per_minute: PositiveInt | None = None
-    """Requests start at most so often, over all threads of a process; None sets no limit."""
+    """Maximum number of requests that start per minute, over all threads of a process; None sets no limit."""
     tokens_per_minute: PositiveInt | None = None
-    """Limit of the tokens of prompts and replies together. They are estimated before a request, and counted after."""
+    """Limit of the tokens of prompts and replies together. The tokens of a request are estimated before it, and counted
+    after it.
+    """
     max_reply_bytes: PositiveInt = 4 * 2**20
     """A longer reply is cut off and is an error."""
     prices: Prices | None = None
     """None leaves costs unknown."""
     store: Path | None = None
-    """A folder that keeps every reply, with what it cost. A request whose reply is there is not sent again."""
+    """A folder that keeps every reply with its cost. A request whose reply is in the folder is not sent again."""
     replay_only: bool = False
-    """Whether replies come from the store alone. Nothing is sent, and no key is needed."""
+    """Whether replies are only read from the store. No request is sent, and no key is needed."""
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
     """Further fields of each request, such as {"reasoning_effort": "low"}."""
 

@@ -1,4 +1,4 @@
-"""A request to a chat endpoint: the body that is sent, and the form by which its reply is found again."""
+"""A request to a chat endpoint: the body that is sent, and the key under which its reply is stored."""
 
 import base64
 import json
@@ -10,14 +10,16 @@ from focusmem.files import sha256_hex
 from focusmem.schemas import Prompt, Screenshot
 
 _FORM: Final = 1
-"""Increased when the same request would be written differently, so that no reply of the older form is taken for it."""
+"""Increased when the same request would be written differently, so that no reply to the older form is reused."""
 _CHARACTERS_PER_TOKEN: Final = 3
 _PIXELS_PER_TOKEN: Final = 28 * 28
 
 
 @dataclass(frozen=True)
 class Question:
-    """Everything that decides the reply, as it is asked for. What an endpoint refuses is left out when it is sent."""
+    """All requested parameters that influence the reply. Parameters that an endpoint refuses are left out when the
+    request is sent.
+    """
 
     url: str
     model: str
@@ -26,7 +28,7 @@ class Question:
     fields: Mapping[str, Any]
     """Further fields of the request, such as a temperature."""
     seed: int | None = None
-    """Tells apart requests that are equal otherwise. It is sent only if the reply is sampled."""
+    """Distinguishes otherwise equal requests. It is sent only if the reply is sampled."""
 
     @property
     def body(self) -> dict[str, Any]:
@@ -55,11 +57,11 @@ class Question:
 
     @property
     def digest(self) -> str:
-        """Equal for equal requests."""
+        """A digest that is equal for equal requests."""
         return sha256_hex(json.dumps(self.record, sort_keys=True, separators=(",", ":")).encode())
 
     def estimated_tokens(self) -> int:
-        """Roughly how many tokens the prompt and the longest reply have together."""
+        """A rough estimate of the tokens of the prompt and the longest reply together."""
         total = self.max_tokens
         for turn in self.prompt:
             for part in turn.parts:
@@ -71,8 +73,8 @@ class Question:
 
 
 def _content(parts: tuple[str | Screenshot, ...]) -> str | list[dict[str, Any]]:
-    """Text alone stays a string, because some servers accept nothing else in a system message. Neighbouring texts are
-    joined, because some servers put a line break between them.
+    """A message of text only is sent as a string, because some servers accept nothing else in a system message.
+    Neighbouring texts are joined, because some servers put a line break between them.
     """
     if all(isinstance(part, str) for part in parts):
         return "".join(map(str, parts))

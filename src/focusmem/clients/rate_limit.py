@@ -1,4 +1,4 @@
-"""Limits how many requests, and how many tokens, go to an endpoint in a minute."""
+"""Limits the requests and the tokens that are sent to an endpoint per minute."""
 
 import threading
 import time
@@ -15,11 +15,11 @@ class Started:
 
     at_s: float
     num_tokens: int
-    """Estimated when it began; corrected when its reply is there."""
+    """Estimated when the request began; corrected when its reply has arrived."""
 
 
 class RateLimit:
-    """In no period of a minute do more requests begin than allowed. Several threads may wait at once."""
+    """No period of one minute has more new requests than allowed. Several threads may wait at once."""
 
     def __init__(
         self,
@@ -36,7 +36,9 @@ class RateLimit:
         self._lock = threading.Lock()
 
     def begin(self, num_tokens: int) -> Started:
-        """Waits until a request of so many tokens may begin. One that is above the limit itself begins alone."""
+        """Waits until a request with this number of tokens may begin. A request that alone exceeds the limit begins
+        when no other counts.
+        """
         while True:
             with self._lock:
                 now = self._now()
@@ -49,7 +51,7 @@ class RateLimit:
             self._sleep(max(free_at - now, 0.001))
 
     def _free_at(self, num_tokens: int) -> float | None:
-        """When enough requests will have left the window; None if there is room now."""
+        """The time at which enough requests will have left the window; None if the request may begin now."""
         num_leaving = 0
         if self._num_requests is not None:
             num_leaving = max(0, len(self._begun) - self._num_requests + 1)

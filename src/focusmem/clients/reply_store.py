@@ -1,9 +1,9 @@
-"""Replies on disk, found by what was asked. Several processes may use one folder.
+"""Replies on disk, found by their request. Several processes may use one folder.
 
     <folder>/ab/abcdef....json    one request, with pictures by their digests, and its reply
-    <folder>/spending.jsonl       one line for each reply that was paid
+    <folder>/spending.jsonl       one line for each paid reply
 
-A reply is written whole, and never changed.
+Each file is written atomically and never changed.
 """
 
 import json
@@ -42,7 +42,7 @@ class ReplyStore:
             raise StorageError(f"{path} is no stored reply; delete it, and the request is sent again.") from None
 
     def put(self, question: Question, reply: ChatReply, key: Key) -> None:
-        """`key` is removed from the request, should the prompt hold it."""
+        """`key` is removed from the stored request, in case the prompt contains it."""
         kept = {name: value for name, value in asdict(reply).items() if name not in _NOT_KEPT}
         document: dict[str, Any] = {"request": key.removed_from_all(question.record), "reply": kept}
         write_whole(self._path(question), json.dumps(document, indent=1, ensure_ascii=True).encode())

@@ -8,7 +8,7 @@ from focusmem.schemas import Prompt
 
 
 class ScriptedChat:
-    """Replies with the given texts in order, or with what a function makes of each prompt. Keeps the prompts."""
+    """Replies with the given texts in order, or with the result of a function of the prompt. Keeps the prompts."""
 
     def __init__(self, replies: Sequence[str] | Callable[[Prompt], str], *, name: str = "scripted") -> None:
         self.identity, self.asked = name, list[Prompt]()

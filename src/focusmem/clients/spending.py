@@ -1,4 +1,4 @@
-"""What an endpoint's replies have cost so far. With a folder, the total survives the process."""
+"""The cost of an endpoint's replies so far. With a folder, the total is kept between processes."""
 
 import json
 import os
@@ -18,12 +18,12 @@ _PER: Final = 1_000_000
 
 @dataclass(frozen=True)
 class Usage:
-    """The tokens of one reply, as the server counts them; None where it gives no count."""
+    """The server's token counts for one reply; None where it gives no count."""
 
     num_prompt_tokens: int | None = None
     num_reply_tokens: int | None = None
     num_cached_tokens: int = 0
-    """Tokens of the prompt that the server still had from an earlier one."""
+    """Prompt tokens that the server had cached from an earlier prompt."""
 
     @classmethod
     def of(cls, counts: object) -> "Usage":
@@ -96,7 +96,7 @@ class Ledger:
             self._here = replace(self._here, num_stored=self._here.num_stored + 1)
 
     def total(self) -> Spending:
-        """Everything on record, by other processes and before a restart too."""
+        """The total of all recorded replies, including those of other processes and before a restart."""
         with self._lock:
             if self._path is None:
                 return self._here
@@ -123,8 +123,8 @@ def spent(folder: Path) -> Spending:
 
 
 def _append(path: Path, entry: Mapping[str, Any]) -> None:
-    """A line is written by one call, so lines of several processes do not mix, and a killed process leaves a whole
-    line or none.
+    """Each line is written by one call, so that lines of several processes do not mix, and a killed process leaves a
+    whole line or none.
     """
     line = json.dumps(entry).encode() + b"\n"
     try:

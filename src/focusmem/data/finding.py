@@ -70,7 +70,13 @@ def _find(
     record = stored.trajectory
     places = steps_to_learn(record.steps)
     moments = [
-        Moment.of(record, record.steps[:at], stored.screenshots, stored.screenshots[record.steps[at].screenshot.sha256])
+        Moment.of(
+            record,
+            record.steps[:at],
+            stored.screenshots,
+            stored.screenshots[record.steps[at].screenshot.sha256],
+            num_recent=data.use.num_recent,
+        )
         for at in places
     ]
     query, top, decisions = Query.of(record), data.use.num_episodic, []

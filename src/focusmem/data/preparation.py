@@ -110,6 +110,7 @@ def _described(policy: Backbone, data: DataConfig, bank: StoredBank, evaluation:
         "outcomes": [list(outcomes or ()) for outcomes in (data.outcomes, data.bank_outcomes)],
         "steps": [data.min_steps, data.max_steps],
         "num_found": data.use.num_episodic,
+        "num_recent": data.use.num_recent,
         "trusted_sources": list(bank.trusted_sources) if data.only_trusted else None,
     }
 

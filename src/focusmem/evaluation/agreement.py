@@ -1,4 +1,4 @@
-"""How far judges of the same attempts agree, with each other and with people."""
+"""Agreement of judges on the same attempts, with each other and with human labels."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ Where: TypeAlias = tuple[str, int]
 """A task and the number of an attempt at it."""
 
 Wins: TypeAlias = Mapping[Where, bool]
-"""Which attempts a judge calls a success. Attempts that it did not judge are absent."""
+"""For each judged attempt, whether the judge calls it a success."""
 
 _LABEL_SUFFIX: Final = "_human_label"
 _WORDS: Final = {"success": True, "failure": False, "1": True, "0": False}
@@ -28,7 +28,9 @@ _NO_LABELS: Final = frozenset({"2", "error", "blocked", "not_judged"})
 
 
 def judges_of(episodes: Iterable[StoredEpisode]) -> dict[str, dict[Where, Verdict]]:
-    """The verdicts of each judge by its key. Judgements by the rules alone count for every judge that stored them."""
+    """The verdicts of each judge by its key. Verdicts that were decided by the rules alone count for every judge that
+    stored them.
+    """
     found: dict[str, dict[Where, Verdict]] = {}
     for stored in episodes:
         for key, verdict in stored.verdicts().items():
@@ -38,7 +40,7 @@ def judges_of(episodes: Iterable[StoredEpisode]) -> dict[str, dict[Where, Verdic
 
 
 def judging_figures(episodes: Sequence[StoredEpisode], labels: Wins | None = None) -> dict[str, Any]:
-    """What each judge decided and cost, and the agreement of each pair of judges, people included."""
+    """The decisions and the cost of each judge, and the agreement of each pair of judges, human labels included."""
     verdicts = judges_of(episodes)
     wins: dict[str, Wins] = {key: wins_of(own) for key, own in verdicts.items()}
     if labels is not None:
@@ -79,8 +81,9 @@ _OUTCOMES: Final = ("success", "failure", "error", "not_judged")
 
 
 def agreement(first: Wins, second: Wins) -> dict[str, Any]:
-    """Over the attempts that both judged. `table` counts them: rows are the first judge's failures and successes,
-    columns the second's. Cohen's kappa is None if both always say the same one thing, because it is then not defined.
+    """The agreement over the attempts that both judged. `table` counts them: rows are the first judge's failures and
+    successes, columns the second's. Cohen's kappa is None if both judges give one and the same outcome to all attempts,
+    because it is then not defined.
     """
     both = sorted(first.keys() & second.keys())
     table = [[sum((first[one], second[one]) == (row, column) for one in both) for column in (False, True)]
@@ -106,7 +109,9 @@ def _kappa(table: Sequence[Sequence[int]], num: int, share: float) -> float | No
 
 
 def named_as_in(episodes: Iterable[StoredEpisode], labels: Wins) -> dict[Where, bool]:
-    """The labels by the task ids of a run, which begin with the suite's name. None of them fitting is an error."""
+    """The labels by the task ids of a run, which begin with the suite's name. Raises an error if no label fits an
+    attempt of the run.
+    """
     places = [(one.episode.task.task_id, one.episode.attempt) for one in episodes]
     known = {(name, attempt): (task_id, attempt) for task_id, attempt in places for name in _names(task_id)}
     found = {known[where]: label for where, label in labels.items() if where in known}
@@ -118,7 +123,7 @@ def named_as_in(episodes: Iterable[StoredEpisode], labels: Wins) -> dict[Where, 
 
 
 def _names(task_id: str) -> tuple[str, str]:
-    """A task's id with and without the suite's name."""
+    """The task's id, with and without the suite's name."""
     return task_id, task_id.partition("/")[2] or task_id
 
 

@@ -1,4 +1,4 @@
-"""Runs a judge outside the browsers' event loop, and says what a judge sees of an episode."""
+"""Runs a judge outside the browsers' event loop, and builds the judge's view of an episode."""
 
 import asyncio
 import threading
@@ -15,7 +15,7 @@ ResultT = TypeVar("ResultT")
 
 _CLOSE_S = 5.0
 _ANONYMOUS: dict[str, Any] = {"trajectory_id": "attempt", "outcome": "not_judged", "source": "a run"}
-"""A judge sees neither which run an attempt is from nor how it was judged before."""
+"""A judge sees neither the run of an attempt nor earlier verdicts on it."""
 
 
 class JudgeRoom:
@@ -46,7 +46,7 @@ class JudgeRoom:
         return await asyncio.wrap_future(self._submit(judged(self.judge, attempt)))
 
     def wait_for(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """Does other work in the judges' event loop. Called from a thread without an event loop."""
+        """Runs a coroutine in the judges' event loop. Called from a thread without an event loop."""
         return self._submit(work).result()
 
     def _submit(self, work: Coroutine[Any, Any, ResultT]) -> Future[ResultT]:

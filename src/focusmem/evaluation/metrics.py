@@ -67,7 +67,7 @@ def figures(
 
 
 def subset_figures(manifest: Manifest) -> dict[str, Any]:
-    """Which tasks the rates are over, as every report prints it."""
+    """The set of tasks over which rates are computed, as every report prints it."""
     subset = manifest.subset
     return {
         "suite": manifest.suite,
@@ -79,8 +79,8 @@ def subset_figures(manifest: Manifest) -> dict[str, Any]:
 
 
 def judges_named(episodes: Iterable[StoredEpisode]) -> list[dict[str, Any]]:
-    """The judges whose verdicts count, with their models and with what departs from their profiles. Judgements by the
-    rules alone name no judge.
+    """The judges whose verdicts count, with their models and their departures from their profiles. Verdicts that were
+    decided by the rules alone name no judge.
     """
     judges: dict[tuple[str, str | None, str | None], list[Verdict]] = {}
     for verdict in (one.verdict for one in episodes if one.verdict.judge != RULES):

@@ -9,8 +9,8 @@ from focusmem.schemas.screening import Screening
 
 
 def overall(runs: Sequence[ReadRun], screenings: Sequence[Screening] = ()) -> dict[str, Any]:
-    """A row for each method, a method being a policy with a memory. A run of a screened suite is reduced to the suite's
-    frozen subset, which is the denominator of its rate. A method without a rate in every suite has no overall rate.
+    """Returns a row for each method, which is a policy with a memory. The rate of a run is computed over the suite's
+    frozen subset, if the suite was screened. A method that lacks a rate in any suite has no overall rate.
     """
     runs = reduced(runs, screenings)
     rows: dict[tuple[str, str | None], dict[str, ReadRun]] = {}
@@ -31,7 +31,7 @@ def overall(runs: Sequence[ReadRun], screenings: Sequence[Screening] = ()) -> di
 
 
 def reduced(runs: Sequence[ReadRun], screenings: Sequence[Screening]) -> list[ReadRun]:
-    """The runs, those of screened suites within the suite's frozen subset."""
+    """The runs; a run of a screened suite is reduced to the suite's frozen subset."""
     subset_of = {screening.suite: screening for screening in screenings}
     if unused := subset_of.keys() - {run.manifest.suite for run in runs}:
         raise ConfigError(f"A frozen subset is given for {', '.join(sorted(unused))}, but no run of that suite.")
@@ -45,6 +45,6 @@ def _row(memory: str, policy: str | None, own: dict[str, ReadRun], suites: Seque
 
 
 def unweighted_mean(rates: Sequence[float | None]) -> float | None:
-    """None if there is no rate, or if one is missing."""
+    """The mean of the rates; None if there is no rate, or if one is missing."""
     known = [rate for rate in rates if rate is not None]
     return sum(known) / len(known) if known and len(known) == len(rates) else None

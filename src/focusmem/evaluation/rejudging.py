@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from focusmem.errors import ConfigError
 from focusmem.evaluation.judging import JudgeRoom, stored_attempt
@@ -22,9 +23,9 @@ class Judged:
     stored: StoredEpisode
     verdict: Verdict
     counts: bool
-    """Whether this is the attempt's verdict now."""
+    """Whether this verdict now counts for the attempt."""
     is_reused: bool = False
-    """Whether the verdict was made before, so that nothing was asked."""
+    """Whether the verdict existed already, so that no model was asked."""
 
     @property
     def is_changed(self) -> bool:
@@ -32,8 +33,8 @@ class Judged:
 
 
 class Rejudging:
-    """Every verdict is written at once, so a judging that was stopped goes on from there. What the same judge has
-    judged with the same model, wording and temperature is not judged again.
+    """Every verdict is written as soon as it exists, so a stopped judging can be resumed. An attempt is not judged
+    again by the same judge with the same model, wording and temperature.
     """
 
     def __init__(
@@ -41,30 +42,30 @@ class Rejudging:
         store: RunStore,
         judges: Sequence[Judge | None],
         *,
-        tasks: Mapping[str, Task] | None = None,
+        tasks: Mapping[str, Task] = MappingProxyType({}),
         first_counts: bool = True,
         again: bool = False,
         watch: Callable[[Judged], None] = lambda judged: None,
     ) -> None:
-        """`tasks` are the suite's current tasks by id, because right answers may have been corrected. The verdicts of
-        the first judge count, unless `first_counts` is False. `again` repeats judgements that exist. `watch` is called
-        in another thread.
+        """`tasks` holds, by id, the tasks whose records have changed since the run, such as corrected right answers.
+        The verdicts of the first judge count, unless `first_counts` is False. `again` repeats existing judgements.
+        `watch` is called in another thread.
         """
         self.store, self.judges, self._tasks = store, judges, tasks
         self._first_counts, self._again, self._watch = first_counts, again, watch
 
     def judge(self) -> int:
-        """Judges every finished episode; counts those whose outcome changed."""
+        """Judges every finished episode, and counts the episodes whose outcome changed."""
         return self._run(self._judged)
 
     def parse_again(self) -> int:
-        """Parses stored replies again, without any call; counts the episodes whose outcome changed. An episode for
-        which a judge has no replies in store keeps its verdict.
+        """Parses stored replies again, without any call, and counts the episodes whose outcome changed. An episode
+        keeps its verdict if a judge has no stored replies for it.
         """
         return self._run(self._parsed)
 
     def estimate(self) -> Estimate:
-        """What `judge` would ask. Nothing is sent."""
+        """Estimates the questions that `judge` would ask. Nothing is sent."""
         total = Estimate()
 
         async def count(stored: StoredEpisode, attempt: Attempt) -> None:
@@ -95,7 +96,7 @@ class Rejudging:
         return num_changed
 
     def _for_each(self, work: Callable[[StoredEpisode, Attempt], Awaitable[None]]) -> None:
-        """Works on several episodes at the same time, as many as a judge takes questions."""
+        """Works on as many episodes at the same time as a judge may have open questions."""
         places = iter(self.store.folder.places(self.store.folder.manifest()))
 
         async def take() -> None:
@@ -116,8 +117,7 @@ class Rejudging:
 
     def _read(self, place: Path) -> tuple[StoredEpisode, Attempt]:
         stored = read_episode(place)
-        task = None if self._tasks is None else self._tasks[stored.episode.task.task_id]
-        return stored, stored_attempt(stored, task)
+        return stored, stored_attempt(stored, self._tasks.get(stored.episode.task.task_id))
 
     async def _judged(self, stored: StoredEpisode, judge: Judge | None, attempt: Attempt) -> Judged:
         if isinstance(judge, ChatJudge):
@@ -140,7 +140,7 @@ class Rejudging:
         return Judged(stored, await judge.judge_stored(attempt, earlier), counts=False, is_reused=True)
 
     def _made_before(self, stored: StoredEpisode, judge: ChatJudge, attempt: Attempt) -> Verdict | None:
-        """The judge's verdict on this attempt, if it is there and asking again would only repeat it."""
+        """The judge's stored verdict on this attempt, if asking again would only repeat it."""
         found = None if self._again else stored.verdicts().get(judge.key)
         is_same = found is not None and found.consultation is not None and found.subject == attempt.digest
         return found if found is not None and is_same and found.is_final else None
@@ -153,7 +153,9 @@ class Rejudging:
 
 
 def _with_replies(stored: StoredEpisode, judge: ChatJudge) -> Verdict | None:
-    """The verdict of this judge whose replies are in store: with its own model and wording, or else the only one."""
+    """The verdict of this judge with stored replies: the verdict with the judge's own model and wording, or otherwise
+    the only one.
+    """
     verdicts = stored.verdicts()
     own = verdicts.get(judge.key)
     if own is not None:

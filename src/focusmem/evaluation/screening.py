@@ -1,5 +1,5 @@
-"""Screens a suite once: the failed attempts of a reference run are audited, and tasks that a site made impossible are
-left out for every later run. Paper, Appendix C.1.
+"""Screens a suite once. The failed attempts of a reference run are audited, and every later run leaves out the tasks
+that a site made impossible. Paper, Appendix C.1.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from focusmem.schemas.screening import Audit, BlockedTask, Screening
 
 
 def to_audit(folder: RunFolder) -> list[StoredEpisode]:
-    """Failures, and attempts that a site refused. Other errors say nothing about the site, and an attempt without a
-    step shows nothing.
+    """Selects failures, and attempts that a site refused. Other errors say nothing about the site, and an attempt
+    without a step shows nothing.
     """
     episodes = folder.episodes()
     return [
@@ -33,7 +33,9 @@ def to_audit(folder: RunFolder) -> list[StoredEpisode]:
 def screen(
     store: RunStore, auditor: Auditor, *, again: bool = False, watch: Callable[[Audit], None] = lambda audit: None
 ) -> Screening:
-    """Audits what has not been audited yet, and writes the frozen subset. `watch` is called in another thread."""
+    """Audits the attempts that have not been audited yet, and writes the frozen subset. `watch` is called in another
+    thread.
+    """
     check_reference(store.folder, again=again)
     with store.locked(), JudgeRoom(None) as room:
         audits = room.wait_for(_audit_all(store, auditor, watch, again=again))
@@ -49,7 +51,7 @@ def screen(
 
 
 def check_reference(folder: RunFolder, *, again: bool = False) -> None:
-    """A suite is screened once, by one run with one attempt at each task."""
+    """Checks the run: a suite is screened once, by one run with one attempt at each task."""
     manifest = folder.manifest()
     if folder.screening() is not None and not again:
         raise ConfigError(
@@ -67,7 +69,7 @@ def check_reference(folder: RunFolder, *, again: bool = False) -> None:
 
 
 def estimate_screening(folder: RunFolder, auditor: Auditor) -> Estimate:
-    """What `screen` would ask. Nothing is sent."""
+    """Estimates the questions that `screen` would ask. Nothing is sent."""
     total = Estimate()
     for stored in to_audit(folder):
         if _made_before(stored, auditor) is None:
@@ -91,7 +93,7 @@ async def _audit_all(store: RunStore, auditor: Auditor, watch: Callable[[Audit],
 
 
 def _made_before(stored: StoredEpisode, auditor: Auditor) -> Audit | None:
-    """The audit by the same model with the same wording, if there is one that came to an end."""
+    """The finished audit by the same model with the same wording, if there is one."""
     audit = stored.audit()
     if audit is None or audit.decision == "not_audited" or audit.subject != stored_attempt(stored).digest:
         return None
@@ -129,7 +131,7 @@ def _frozen(folder: RunFolder, auditor: Auditor, audits: Sequence[Audit]) -> Scr
 
 
 def read_screening(path: Path) -> Screening:
-    """A frozen subset from its file, or from the folder of the run that was screened."""
+    """Reads a frozen subset from its file, or from the folder of the run that was screened."""
     file = path / SCREENING_FILE if path.is_dir() else path
     return parse_record(Screening, read_plain_file(file, MAX_DOCUMENT_BYTES), str(file))
 

@@ -1,4 +1,4 @@
-"""What an agent did, without its answer and its prose, in the words that Online-Mind2Web uses."""
+"""The actions of an agent, without its answer and its thoughts, worded as Online-Mind2Web words them."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from focusmem.schemas.action import AnyAction
 
 
 def action_history(steps: Iterable[Step]) -> list[str]:
-    """A line for each action that was performed or tried. An unreadable reply and the answer are no actions."""
+    """Returns one line for each action that was performed or tried. Unreadable replies and the answer get no line."""
     return [_line(step, step.action) for step in steps if step.action is not None and step.action.name != "stop"]
 
 

@@ -1,6 +1,7 @@
-"""Judges one action: is it a valid next step? Paper, Appendix D.2. Agreement with a reference action is not asked for.
+"""Judges one action: is it a valid next step? Paper, Appendix D.2. The action is not compared with a reference action.
 
-A reply that cannot be read is asked for once more, then the action counts as invalid and the reply as unreadable.
+If a reply cannot be read, the question is asked once more. If the second reply cannot be read either, the action counts
+as invalid and the reply as unreadable.
 """
 
 from collections.abc import Mapping
@@ -38,7 +39,7 @@ class CandidateAction:
     """The steps before, the earliest first."""
     current: Screenshot
     action: str
-    """What the policy wrote, readable or not."""
+    """The policy's reply, readable or not."""
     screenshots: Mapping[str, Screenshot] = field(default_factory=dict)
     """The screenshots of the recent steps, by digest."""
 
@@ -48,7 +49,7 @@ class ActionValidity(Record):
     is_valid: bool
     reason: Text
     num_unreadable: Count = 0
-    """Unreadable replies; if all were, the action counts as invalid."""
+    """Number of unreadable replies. If all replies were unreadable, the action counts as invalid."""
     is_readable: bool
     consultation: Consultation
     cost: JudgeCost

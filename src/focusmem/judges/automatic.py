@@ -1,4 +1,4 @@
-"""Judges by the reward that the page itself gave, as in MiniWoB++: above 0 is a success."""
+"""Judges by the page's own reward, as in MiniWoB++: a reward above 0 is a success."""
 
 from focusmem.judges.base import Attempt
 from focusmem.schemas import Verdict

@@ -12,7 +12,7 @@ from focusmem.schemas import Screenshot, Step, Task, Trajectory, Verdict
 from focusmem.schemas.screenshot import ScreenshotRef
 
 RULES = "rules"
-"""The name that stands for the judge in verdicts that need no judge."""
+"""The judge's name in verdicts that are decided without a judge."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Attempt:
 
     task: Task
     trajectory: Trajectory | None
-    """None if no step was taken."""
+    """None if the attempt has no step."""
     screenshots: Mapping[str, Screenshot] = field(default_factory=dict)
     """The screenshots of the trajectory by digest, the closing one included."""
     answer: str | None = None
@@ -37,8 +37,8 @@ class Attempt:
 
     @property
     def pages(self) -> list[Screenshot]:
-        """The screenshots in chronological order. The closing one counts only after an action that may have changed
-        the page, so not after `stop`.
+        """The screenshots in chronological order. The closing screenshot is included only after an action that may have
+        changed the page, so not after `stop`.
         """
         references = [step.screenshot for step in self.steps]
         closing = None if self.trajectory is None else self.trajectory.closing
@@ -55,7 +55,7 @@ class Attempt:
 
     @property
     def digest(self) -> str:
-        """Equal for attempts that look the same to every judge."""
+        """A digest that is equal for attempts that look the same to every judge."""
         trajectory = (
             None
             if self.trajectory is None
@@ -66,11 +66,11 @@ class Attempt:
 
 
 class Judge(Protocol):
-    """Judges run in their own event loop, never in that of the browsers."""
+    """Judges run in their own event loop, never in the browsers' event loop."""
 
     @property
     def name(self) -> str:
-        """The name of the rule or of the model that judges."""
+        """The name of the judging rule or model."""
 
     @property
     def profile(self) -> str | None:
@@ -88,7 +88,9 @@ class Judge(Protocol):
 
 
 def needs_judge(judge: Judge | None, attempt: Attempt) -> bool:
-    """Whether the rules leave the attempt to the judge. An error is an error, and some judges want an answer."""
+    """Whether the judge must decide. The rules alone decide an attempt with an error, and an attempt without an answer
+    if the judge needs one.
+    """
     return attempt.error is None and (attempt.answer is not None or (judge is not None and not judge.needs_answer))
 
 

@@ -1,4 +1,4 @@
-"""The base of all judges that ask a model: from an attempt to questions, and from replies to a verdict."""
+"""The base class of all judges that ask a model. It turns an attempt into questions, and replies into a verdict."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ Slots = dict[str, set[str]]
 
 @dataclass(frozen=True)
 class Finding:
-    """What a judge reads in the replies of its model."""
+    """The result that a judge reads from its model's replies."""
 
     outcome: Outcome
     reason: str
@@ -35,11 +35,11 @@ class Finding:
 
 
 class ChatJudge(ABC):
-    """A judge's file holds its profiles, its questions, and how it reads replies."""
+    """The file of each judge defines its profiles, its questions, and how it reads replies."""
 
     name: ClassVar[str]
     profiles: ClassVar[Mapping[str, str]]
-    """The model that each profile asks for, by the profile's name; the first profile is the default."""
+    """The judge model of each profile, by the profile's name; the first profile is the default."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ChatJudge(ABC):
         prompts: Path | None = None,
         needs_answer: bool | None = None,
     ) -> None:
-        """`prompts` is a folder with other wordings: a folder for each judge, and in it one for each profile."""
+        """`prompts` is a folder with other wordings. It has a folder for each judge, which has one for each profile."""
         self.profile = chosen_profile(self.name, self.profiles, profile)
         self.model = model
         self.needs_answer = self.asks_only_after_stop if needs_answer is None else needs_answer
@@ -72,10 +72,10 @@ class ChatJudge(ABC):
 
     @abstractmethod
     async def decide(self, attempt: Attempt, inquiry: Inquiry) -> Finding:
-        """Asks what has to be asked, and reads the replies."""
+        """Asks the model's questions, and reads the replies."""
 
     def dearest_reply(self, part: str) -> str:
-        """The reply that leads to the most further questions, for estimates."""
+        """A made-up reply that leads to the most further questions, for cost estimates."""
         return ""
 
     async def judge(self, attempt: Attempt) -> Verdict:

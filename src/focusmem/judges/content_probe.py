@@ -1,7 +1,7 @@
 """Scores from 0 to 100 how well an answer recovers what an evidence item shows. Paper, Appendix D.2.
 
-The evidence is the only truth; there is no reference answer. A reply without a readable score is asked for once more,
-then the score is 0 and counted as unreadable.
+Answers are compared only with the evidence; there is no reference answer. If a reply has no readable score, the
+question is asked once more. If the second reply has none either, the score is 0 and counted as unreadable.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ _SLOTS: Final[dict[str, set[str]]] = {
 
 @dataclass(frozen=True)
 class ProbeAnswer:
-    """An answer to a probe, with the evidence that it is about. It does not say who answered."""
+    """An answer to a probe, with the evidence that the probe is about. It does not say who answered."""
 
     item_id: str
     role: Role
@@ -55,7 +55,7 @@ class ProbeScore(Record):
     score: Annotated[int, Field(ge=0, le=100)]
     reason: Text
     num_unreadable: Count = 0
-    """Unreadable replies; if all were, the score is 0."""
+    """Number of unreadable replies. If all replies were unreadable, the score is 0."""
     is_readable: bool
     consultation: Consultation
     cost: JudgeCost

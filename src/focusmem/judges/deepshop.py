@@ -1,8 +1,8 @@
-"""DeepShop: WebVoyager's judge for the whole request, or one call for each part of it.
+"""DeepShop: judges the whole request as WebVoyager does, or each part of the request in its own call.
 
 `paper` and `holistic` judge the request as a whole, as WebVoyager's profiles of the same names. `official` asks about
-the attribute, the filter and the sort order apart, with the last 15 screenshots; all parts that the request has must be
-met. A part that is missing is the text "None", which `Task.references` holds as the benchmark does.
+the attribute, the filter and the sort order in separate calls, with the last 15 screenshots; all parts of the request
+must be met. A missing part is the text "None", in `Task.references` as in the benchmark.
 """
 
 from typing import ClassVar, Final
@@ -15,7 +15,7 @@ from focusmem.schemas import Task
 
 PARTS: Final = ("attribute", "filter", "sort")
 _ABSENT: Final = ("none", "", "**")
-"""How the benchmark's file writes that a part is missing, in lower case."""
+"""The benchmark's text for a missing part, in lower case."""
 
 
 class DeepShopJudge(WebVoyagerJudge):

@@ -1,6 +1,6 @@
 """Fences around text that a page or a policy wrote, so that a judge model can tell it from its instructions.
 
-A fence carries a mark made from the text that it surrounds, so no text can hold the mark of its own fence.
+The mark of a fence is computed from the text inside, so no text can contain the mark of its own fence.
 """
 
 import re

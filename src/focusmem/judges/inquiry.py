@@ -1,6 +1,7 @@
-"""What a judge asks a model about one attempt, with all replies and their cost.
+"""The questions of a judge to a model about one attempt, with all replies and their cost.
 
-A judge decides by an `Inquiry`: live, from stored replies, or one that only counts.
+A judge decides through an `Inquiry`. There are three: one asks the model, one reads stored replies, and one only
+counts.
 """
 
 import asyncio
@@ -24,11 +25,11 @@ _REPLY_TOKENS: Final = 300
 
 class Inquiry(Protocol):
     async def ask(self, part: str, prompt: Prompt, *, as_json: bool = False) -> JudgeReply:
-        """`part` names the question among those of one judgement. A model that cannot be reached raises WorldError."""
+        """`part` names the question within one judgement. A model that cannot be reached raises WorldError."""
 
 
 class LiveInquiry:
-    """Asks the model, and keeps what it replied and what that cost."""
+    """Asks the model, and keeps its replies and their cost."""
 
     def __init__(self, model: JudgeModel, prompts: str) -> None:
         self._model, self._prompts = model, prompts
@@ -110,7 +111,7 @@ class Estimate:
 
 
 class CountingInquiry:
-    """Asks nobody. `reply` makes up the reply that leads to the most questions."""
+    """Asks no model. `reply` makes up the reply that leads to the most questions."""
 
     def __init__(self, reply: Callable[[str], str]) -> None:
         self._reply, self.estimate = reply, Estimate()
@@ -129,7 +130,7 @@ class CountingInquiry:
 
 
 async def ask_all(*questions: Awaitable[JudgeReply]) -> list[JudgeReply]:
-    """All replies. If a question fails, the others are awaited first, so that no reply that was paid for is lost."""
+    """Returns all replies. If a question fails, the others are awaited first, so that no paid reply is lost."""
     replies = await asyncio.gather(*questions, return_exceptions=True)
     for reply in replies:
         if isinstance(reply, BaseException):
@@ -138,7 +139,7 @@ async def ask_all(*questions: Awaitable[JudgeReply]) -> list[JudgeReply]:
 
 
 def all_of(readings: Sequence[StrictReading]) -> StrictReading:
-    """The reading of several replies that all have to be a success."""
+    """Combines the readings of several replies; the result is a success only if all of them are."""
     for reading in ("failure", "unreadable"):
         if reading in readings:
             return reading
@@ -151,8 +152,8 @@ def spoken(reply: JudgeReply) -> str:
 
 
 def without_metadata(prompt: Prompt, known: dict[str, Screenshot]) -> Prompt:
-    """The prompt with every picture encoded anew from its pixels, so that no metadata of a file reaches the model and
-    equal pictures give equal requests. `known` keeps what was encoded, by the digest of the original.
+    """Returns the prompt with every picture encoded anew from its pixels, so that the model gets no file metadata and
+    equal pictures give equal requests. `known` keeps the encoded pictures, by the digest of the original.
     """
 
     def clean(part: str | Screenshot) -> str | Screenshot:
@@ -166,7 +167,7 @@ def without_metadata(prompt: Prompt, known: dict[str, Screenshot]) -> Prompt:
 
 
 def digest_of(prompt: Prompt) -> str:
-    """Equal for equal prompts."""
+    """A digest that is equal for equal prompts."""
     parts = [
         (turn.role, *(part if isinstance(part, str) else f"picture {part.digest}" for part in turn.parts))
         for turn in prompt

@@ -1,4 +1,4 @@
-"""A judge model, asked by several judgements at once, with a limit on the questions under way."""
+"""A judge model that several judgements use at once, with a limit on the number of open questions."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,9 +25,9 @@ class JudgeModel:
         temperature: float = 0.0,
         departures: tuple[str, ...] = (),
     ) -> None:
-        """Without a client, every question raises WorldError, so attempts stay `not_judged`. `name` is the model's
-        name on verdicts, by default the client's. `temperature` is the one that the client asks for. `departures` say
-        what differs from the judge's profile.
+        """Without a client, every question raises WorldError, so attempts stay `not_judged`. `name` is the model's name
+        in verdicts, by default the client's. `temperature` is the temperature that the client requests. `departures`
+        list what differs from the judge's profile.
         """
         self.client, self.seed, self.temperature, self.departures = client, seed, temperature, departures
         self.name = name or ("unknown" if client is None else client.identity)
@@ -37,9 +37,9 @@ class JudgeModel:
     async def ask(
         self, make_prompt: Callable[[], Prompt], *, as_json: bool = False, num_before: int = 0
     ) -> tuple[Prompt, ChatReply]:
-        """The prompt is made in the thread that asks, because its pictures are encoded for it. Questions are asked in
-        the order in which they come. `num_before` counts earlier replies to the same prompt. It changes the seed, so
-        that a store of replies does not give the same one again.
+        """The prompt is built in the thread that asks, because its pictures must be encoded. Questions are asked in the
+        order of the calls. `num_before` counts earlier replies to the same prompt. It changes the seed, so that a store
+        of replies does not return an earlier reply.
         """
         if self.client is None:
             raise WorldError(NO_ENDPOINT)

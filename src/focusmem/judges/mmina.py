@@ -1,11 +1,11 @@
-"""MMInA: the answer against the benchmark's references, by string rules and by a judge model's fuzzy match.
+"""MMInA: compares the answer with the benchmark's references, by string rules and by a judge model's fuzzy match.
 
 `Task.references` holds the benchmark's `reference_answers`: `exact_match` (text), `must_include` (texts) and
-`fuzzy_match` (texts). All have to hold. Only the fuzzy match asks a model, once for each text. A task without
+`fuzzy_match` (texts). All of them must match. Only the fuzzy match asks a model, once for each text. A task without
 references is judged by a fuzzy match with `Task.answer`.
 
-The profile `paper` asks whether the answer to the question is right; `official` asks whether the answer allows one to
-infer the reference, and does not show the question.
+The profile `paper` asks whether the answer to the question is right; `official` asks whether the reference can be
+inferred from the answer, and does not show the question.
 """
 
 from collections.abc import Mapping
@@ -91,7 +91,7 @@ class References:
         return cls(exact, tuple(included or ()), tuple(fuzzy or ()))
 
     def failed_string(self, answer: str) -> str | None:
-        """What the cleaned answer fails to do, among the references that need no model."""
+        """Names the first string rule that the cleaned answer fails; None if it passes all string rules."""
         if self.exact is not None and answer != clean_answer(self.exact):
             return f"differs from {self.exact!r:.200}"
         missing = [text for text in self.must_include if clean_answer(text) not in answer]
@@ -99,7 +99,7 @@ class References:
 
 
 def clean_answer(answer: str) -> str:
-    """As the official evaluator does: without one matching pair of quotes, in lower case."""
+    """Cleans a text as the official evaluator does: removes one matching pair of quotes, and converts to lower case."""
     for quote in _QUOTES:
         if answer.startswith(quote) and answer.endswith(quote):
             return answer[1:-1].lower()
@@ -107,20 +107,20 @@ def clean_answer(answer: str) -> str:
 
 
 def read_paper(reply: str) -> StrictReading:
-    """`yes` anywhere, in any case, is a success; otherwise `no` anywhere is a failure."""
+    """`yes` anywhere is a success; otherwise `no` anywhere is a failure. Upper and lower case are equal."""
     text = reply.lower()
     return "success" if "yes" in text else "failure" if "no" in text else "unreadable"
 
 
 def read_official(reply: str) -> StrictReading:
-    """`Yes` anywhere, in this case only, is a success. Everything else is a failure; without a `no` in any case, it is
-    also counted as unreadable.
+    """`Yes` with a capital Y anywhere is a success. Everything else is a failure; a reply without `no` (upper or lower
+    case) is also counted as unreadable.
     """
     return "success" if "Yes" in reply else "failure" if "no" in reply.lower() else "unreadable"
 
 
 def read_strictly(reply: JudgeReply) -> StrictReading:
-    """The reply has to be `yes` or `no` alone; case, quotes and a full stop do not matter."""
+    """The reply must be only `yes` or `no`; case, quotes and a full stop are ignored."""
     word = spoken(reply).strip().strip("\"'`*.").lower()
     if not reply.is_usable or word not in ("yes", "no"):
         return "unreadable"

@@ -1,4 +1,4 @@
-"""What judges of single items share: one question to a model, answered with one JSON object."""
+"""The shared part of judges of single items: one question to a model, answered with one JSON object."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -16,8 +16,8 @@ NUM_TRIES = 2
 async def ask_for_object(
     inquiry: LiveInquiry, prompt: Prompt, read: Callable[[dict[str, Any]], ValueT | None]
 ) -> tuple[ValueT | None, int]:
-    """What `read` finds in the reply's JSON object, and how many replies could not be read. After an unreadable reply
-    the question is asked once more.
+    """Returns what `read` finds in the reply's JSON object, and the number of unreadable replies. After an unreadable
+    reply the question is asked once more.
     """
     for number in range(NUM_TRIES):
         reply = await inquiry.ask(f"answer {number + 1}", prompt, as_json=True, num_before=number)
@@ -29,7 +29,7 @@ async def ask_for_object(
 
 
 def only_object(reply: JudgeReply) -> dict[str, Any] | None:
-    """The JSON object of a reply that holds exactly one; several equal ones count as one."""
+    """Returns the JSON object of a reply that holds exactly one. Several equal objects count as one."""
     objects, broken = objects_in(spoken(reply))
     if not reply.is_usable or broken is not None or len({one.canonical for one in objects}) != 1:
         return None

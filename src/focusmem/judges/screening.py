@@ -1,7 +1,7 @@
-"""Audits a failed attempt of a reference run: did the site stand in the agent's way? Paper, Appendix C.1.
+"""Audits a failed attempt of a reference run: did the site make the task impossible? Paper, Appendix C.1.
 
-The auditor sees the task and each action followed by the screenshot after it, with its address. The reply has to be one
-line: `OK`, or `BLOCK KIND stepN reason`. Any other reply is counted as unreadable and is no block.
+The auditor sees the task and each action followed by the screenshot after it, with its address. The reply must be one
+line: `OK`, or `BLOCK KIND stepN reason`. Any other reply is counted as unreadable, and does not block the task.
 """
 
 import re
@@ -36,7 +36,7 @@ _SLOTS: Final[dict[str, set[str]]] = {
 
 @dataclass(frozen=True)
 class AuditFinding:
-    """What a reply of the auditor says."""
+    """The decision in an auditor's reply."""
 
     decision: AuditDecision
     reason: str = ""
@@ -93,7 +93,7 @@ class Auditor:
 
 
 def sampled(num: int, max_num: int) -> list[int]:
-    """Places of at most `max_num` of `num` steps, evenly spread, the first and the last included."""
+    """Indices of at most `max_num` of `num` steps, evenly spaced, including the first and the last."""
     if num <= max_num:
         return list(range(num))
     return [(place * (num - 1) + (max_num - 1) // 2) // (max_num - 1) for place in range(max_num)]
@@ -112,7 +112,7 @@ def read_audit(reply: JudgeReply, *, num_steps: int) -> AuditFinding:
 
 
 def _after(attempt: Attempt, place: int) -> Step | Closing | None:
-    """What was seen after a step: at the next step, or at the end."""
+    """The observation after a step: that of the next step, or the closing observation."""
     if place + 1 < len(attempt.steps):
         return attempt.steps[place + 1]
     return None if attempt.trajectory is None else attempt.trajectory.closing

@@ -1,8 +1,8 @@
 """Online-Mind2Web's WebJudge: key points of the task, a score for each screenshot, then a verdict.
 
-The verdict sees the key points, the action history, and the screenshots whose score reaches the threshold: the first
-of them in chronological order, not the best. It does not see the agent's answer. The parsers follow the benchmark's
-script to the letter, its oddities included; a strict parser reads the verdict as well.
+The verdict sees the key points, the action history, and the screenshots whose score reaches the threshold. If there are
+too many, it sees the first in chronological order, not the best. It does not see the agent's answer. The parsers
+reproduce the benchmark's script exactly, including its errors; a strict parser reads the verdict as well.
 
 `paper` judges only attempts that stopped with an answer; `official` judges all.
 """
@@ -93,16 +93,16 @@ class WebJudge(ChatJudge):
 
 @dataclass(frozen=True)
 class Look:
-    """What the model says about one screenshot."""
+    """The model's rating of one screenshot."""
 
     score: int | None
-    """None if none could be read; it then counts as 0."""
+    """None if the reply has no readable score; the screenshot then counts as 0."""
     thought: str = ""
 
 
 def read_key_points(reply: str) -> str:
-    """Without blank lines: what stands between the first and the second `**Key Points**:`, or else behind the last
-    `Key Points:`, or else the whole reply.
+    """Returns the text between the first and the second `**Key Points**:`, otherwise the text after the last `Key
+    Points:`, otherwise the whole reply. Blank lines are removed.
     """
     text = reply.replace("\n\n", "\n")
     marked = text.split("**Key Points**:")
@@ -112,7 +112,7 @@ def read_key_points(reply: str) -> str:
 
 def read_look(reply: JudgeReply) -> Look:
     """The score is the first digit from 1 to 5 between the first and the second `Score`. The thought is the first
-    paragraph behind the last `**Reasoning**:`.
+    paragraph after the last `**Reasoning**:`.
     """
     parts = spoken(reply).split("Score")
     found = _SCORE.search(parts[1]) if len(parts) > 1 and not reply.is_echo else None

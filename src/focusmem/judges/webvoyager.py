@@ -1,4 +1,4 @@
-"""WebVoyager: the answer and the last screenshots, shown to a judge model in one call.
+"""WebVoyager: a judge model gets the answer and the last screenshots in one call.
 
 `paper` shows the last 5 screenshots and reads the verdict between <result> tags. `official` shows the last 15 and
 searches the whole reply; a reply without a verdict leaves the attempt not judged, as in the benchmark's script.
@@ -62,8 +62,8 @@ class WebVoyagerJudge(ChatJudge):
 
 
 def read_paper(reply: str) -> StrictReading:
-    """In any case: what stands in the first <result> tag that closes on its own line, or else the whole reply.
-    `not success` anywhere in it is a failure, otherwise `success` anywhere in it is a success.
+    """Reads the text in the first <result> tag that closes on its own line, or otherwise the whole reply. `not success`
+    anywhere in this text is a failure; otherwise `success` anywhere in it is a success. Upper and lower case are equal.
     """
     text = reply.strip().lower()
     found = _RESULT.search(text)
@@ -72,8 +72,8 @@ def read_paper(reply: str) -> StrictReading:
 
 
 def read_official(reply: str) -> StrictReading:
-    """In upper case: `NOT SUCCESS` anywhere is a failure, even if it is quoted; otherwise `SUCCESS` anywhere is a
-    success.
+    """`NOT SUCCESS` in upper case anywhere is a failure, even if it is quoted; otherwise `SUCCESS` in upper case
+    anywhere is a success.
     """
     return "failure" if "NOT SUCCESS" in reply else "success" if "SUCCESS" in reply else "unreadable"
 

@@ -163,7 +163,7 @@ class Backbone(nn.Module):
 
     @classmethod
     def toy(cls, *, seed: int = 0, width: int = 64, num_layers: int = 4, dtype: torch.dtype = torch.float32) -> Self:
-        """The same architecture with random weights, for tests and for trying things out."""
+        """The same architecture with random weights, for tests and experiments."""
         tokenizer = byte_tokenizer()
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
         sizes = toy_architecture(vocab_size=len(vocabulary), special_ids=vocabulary, width=width, num_layers=num_layers)

@@ -1,7 +1,7 @@
 """Calibrates norms so that they remove what all of their inputs have in common.
 
 All pooled states of a policy are nearly the same vector; only a small part differs between them. A plain layer norm
-keeps this part small, and the layers behind it learn the common part first. A calibrated norm has its weight and bias
+keeps this part small, and the layers after it learn the common part first. A calibrated norm has its weight and bias
 set from data, so that every coordinate has mean zero and standard deviation one over these data.
 
 Shapes: N inputs, X their width.
@@ -16,7 +16,9 @@ from torch.nn import functional as F
 
 
 class FixedNorm(nn.Module):
-    """A layer norm that training does not change: its weight and bias are no parameters, but are stored with them."""
+    """A layer norm that training does not change. Its weight and bias are not parameters, but they are stored with the
+    parameters.
+    """
 
     def __init__(self, width: int, *, eps: float = 1e-5) -> None:
         super().__init__()
@@ -44,8 +46,8 @@ def are_calibrated(norms: Sequence[Norm]) -> bool:
 
 @torch.no_grad()
 def moments_of(norms: Sequence[Norm], inputs: Sequence[Tensor]) -> Tensor:
-    """The count of each norm's inputs (N, X) and the sums over them that `calibrate` needs. Those of several groups of
-    inputs may be added. Norms may have different numbers of inputs.
+    """The number of each norm's inputs (N, X), and the sums over them that `calibrate` needs. The moments of several
+    groups of inputs may be added. Norms may have different numbers of inputs.
     """
     sums = []
     for norm, seen_NX in zip(norms, inputs, strict=True):

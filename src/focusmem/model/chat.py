@@ -60,7 +60,7 @@ class ChatTokenizer:
         return self._turn(turn)[0]
 
     def _turn(self, turn: Turn) -> tuple[list[int], list[int]]:
-        """The ids of a turn, and the places of those that stand for the instruction."""
+        """The ids of a turn, and the positions of the instruction's ids."""
         ids, marked = [self.special["<|im_start|>"]], list[int]()
         text, spans = f"{turn.role}\n", list[tuple[int, int]]()
 
@@ -108,7 +108,7 @@ class ChatTokenizer:
         return list(self.tokenizer.encode(text, add_special_tokens=False).ids) if text else []
 
     def _encode_marked(self, text: str, spans: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
-        """The ids of a text, and the places of those that stand for a character of one of the spans."""
+        """The ids of a text, and the positions of the ids that contain a character of one of the spans."""
         if not text or not spans:
             return self.encode(text), []
         encoded = self.tokenizer.encode(text, add_special_tokens=False)
@@ -143,8 +143,8 @@ class ChatTokenizer:
 def _parts(
     row: TokenRow, image_token: int, grids: Sequence[tuple[int, int]]
 ) -> tuple[npt.NDArray[np.int64], tuple[int, ...]]:
-    """The part of the context that each id belongs to, as its place in `PARTS`, and how many ids each part has. Ids of
-    earlier screenshots and of the reply are of no part; their place is that after the last one.
+    """The part of the context to which each id belongs, as an index into `PARTS`, and the number of ids of each part.
+    Ids of earlier screenshots and of the reply belong to no part; their index is the number of parts.
     """
     instruction, screenshot, text, none = range(len(PARTS) + 1)
     visual = np.flatnonzero(np.asarray(row.ids) == image_token)

@@ -163,7 +163,9 @@ class Checkpoint:
         return ActingParts(False, False) if stage.get("name") == "stage_a" else trained
 
     def _switches(self, *rooms: str) -> "ActingParts":
-        """What the notes in these rooms say about readout and gate. A part that is not mentioned counts as on."""
+        """Whether readout and gate are on, according to the notes of these rooms. A part that is not mentioned counts
+        as on.
+        """
         damaged, where = f"The card of the checkpoint {self.folder} is damaged", "notes"
         room: Mapping[str, Any] = self.notes
         for name in rooms:
@@ -223,7 +225,7 @@ class Checkpoint:
                 tensor.copy_(state[name])
 
     def _staying_parts(self, config: MemoryConfig) -> set[str]:
-        """The parts of a memory with this config that do not take over the stored weights."""
+        """The parts of a memory with this config that do not use the stored weights."""
         stored, staying = self.config, set[str]()
         if (stored.state_source, stored.state_layer) != (config.state_source, config.state_layer):
             staying |= {"state", "readout", "gate"}

@@ -24,8 +24,9 @@ class MemoryConfig:
     gate: GateConfig = field(default_factory=GateConfig)
     state_source: StateSource = "joined"
     """Source of u_t. `joined`: the means of the input embeddings of the instruction, of the current screenshot and of
-    the other text, calibrated and laid side by side. `summed`: the sum of these. `embeddings`: the mean of all input
-    embeddings, as in the paper. These cost nothing. `hidden`: the mean of the policy's hidden states.
+    the other text, calibrated and concatenated. `summed`: the sum of these means. `embeddings`: the mean of all input
+    embeddings, as in the paper. These need no additional pass of the policy. `hidden`: the mean of the policy's hidden
+    states.
     """
     state_layer: PositiveInt | None = None
     """With `hidden`: the number of the policy's blocks to run; the cost is the same share of a prefill."""

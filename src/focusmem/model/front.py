@@ -36,7 +36,7 @@ class ReadFront:
 
 
 def joined(backbone: Backbone, fronts: Sequence[ReadFront]) -> tuple[Any, Tensor]:
-    """A cache that holds every row's front, padded on the right, and the mask of what counts in it, (B, P)."""
+    """A cache that holds every row's front, padded on the right, and the mask of its real positions, (B, P)."""
     size = max(front.length for front in fronts)
     lengths = torch.tensor([front.length for front in fronts], device=backbone.device)
     cache = backbone.new_cache()

@@ -30,7 +30,7 @@ def logit_of(trust: float) -> float:
 
 
 def trust_of(logit: float) -> float:
-    """The trust that a logit stands for. Large logits give exactly 1, so compare logits and display trust."""
+    """The trust of a logit. Large logits give exactly 1, so compare logits and display trust."""
     small = math.exp(-abs(logit))
     return (small if logit < 0 else 1.0) / (1 + small)
 
@@ -52,10 +52,10 @@ class GateConfig:
     """Limits of the distribution before it is clipped to [0, 1]."""
     sees_evidence: bool = False
     """Whether the gate also sees a mean over the item itself, which is kept with every item. The paper's gate sees only
-    the block. A block keeps what helps actions, and may lose which site it comes from.
+    the block. A block keeps information that helps actions, but it may lose the information about its site.
     """
     evidence_source: EvidenceSource = "hidden"
-    """What this mean is over: the encoder's hidden states, or its input embeddings, as for the state by default."""
+    """The vectors of this mean: the encoder's hidden states, or its input embeddings."""
     shares_projection: bool = False
     """Whether state and evidence share one projection. This suits means of the same embeddings: both are compared in
     one space from the start, so the gate needs far fewer sites to learn to distinguish them.

@@ -149,7 +149,9 @@ class GrowingChunks:
         return kept.entry
 
     def before(self, episode_id: str, prompt: Prompt, context: str) -> tuple[ReadTurns, dict[str, Tensor]] | None:
-        """The turns read of the episode's chunk, and its entry, if the prompt continues them in the same context."""
+        """The turns of the episode's chunk that were read, and its entry, if the prompt continues them in the same
+        context.
+        """
         kept = self._chunks.get(episode_id)
         if kept is None or kept.name[1] != context or not kept.read.begins(prompt):
             return None

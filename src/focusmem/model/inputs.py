@@ -15,8 +15,9 @@ from torch import Tensor
 from focusmem.schemas import Screenshot
 
 PARTS = ("instruction", "screenshot", "text")
-"""The parts of a context that a state may pool apart: the instruction, the current screenshot (the last one), and the
-other text. Earlier screenshots are of no part."""
+"""The parts of a context that a state may pool separately: the instruction, the current screenshot (the last one), and
+the other text. Earlier screenshots belong to no part.
+"""
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class TokenRow:
     num_target: int = 0
     """Number of ids at the end that are the reply to learn or to score."""
     instruction: tuple[int, ...] = ()
-    """The places of the ids that stand for the instruction; empty if the prompt marks none."""
+    """The positions of the instruction's ids; empty if the prompt marks no instruction."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The state u_t: what readout and gate know of the moment, pooled from the context without its reply.
+"""The state u_t: the input of readout and gate for a decision, pooled from the context without its reply.
 
 Shapes: B decisions, S positions, P parts of a context, D policy width, U width of the state.
 """
@@ -16,16 +16,16 @@ from focusmem.model.inputs import PARTS, Row, on_device, stack_rows
 
 StateSource = Literal["joined", "summed", "embeddings", "hidden"]
 APART: Final = ("joined", "summed")
-"""Sources that pool the parts of a context apart."""
+"""Sources that pool the parts of a context separately."""
 
 
 class PooledState(nn.Module):
     """The mean of the input embeddings: over the whole context, or over each part of it.
 
-    The mean over a whole context hardly depends on the instruction, because its few tokens stand beside hundreds of
-    others. Means of parts keep it apart. Each is nearly the same vector in all contexts, so each has a norm that is
-    calibrated once (`model/calibration.py`) and never trained. `joined` lays them side by side, for readout and gate to
-    map; `summed` adds them, which takes no parameters.
+    The mean over a whole context hardly depends on the instruction, because its few tokens are averaged with hundreds
+    of others. Means of the parts keep the instruction separate. Each mean is nearly the same vector in all contexts, so
+    each has a norm that is calibrated once (`model/calibration.py`) and never trained. `joined` concatenates the means,
+    and readout and gate map the result; `summed` adds the means, which needs no parameters.
     """
 
     def __init__(self, source: StateSource, width: int) -> None:
@@ -40,7 +40,7 @@ class PooledState(nn.Module):
 
     @torch.no_grad()
     def seen(self, rows: Sequence[Row]) -> list[Tensor]:
-        """The input of each norm: the means of this part in the contexts that have it, (N, D)."""
+        """The calibration input of each norm: the means of its part in the contexts that have this part, (N, D)."""
         means_BPD, is_there_BP = _means_of_parts(rows)
         return [means_BPD[is_there_BP[:, place], place] for place in range(len(PARTS))]
 
@@ -71,7 +71,7 @@ def _means_of_parts(rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
     embeds_BSD = stack_rows(rows).embeds_BSD
     device, size = embeds_BSD.device, embeds_BSD.shape[1]
     parts = [_parts_of(row) for row in rows]
-    # Padding is of no part.
+    # Padding belongs to no part.
     parts_BS = torch.stack([nn.functional.pad(one, (0, size - len(one)), value=len(PARTS)) for one in parts])
     counts_BP = on_device(device, np.array([row.part_counts for row in rows]))
     is_part_BPS = parts_BS[:, None] == torch.arange(len(PARTS), device=device)[:, None]

@@ -19,13 +19,14 @@ from focusmem.judges.base import Judge
 from focusmem.judges.chat_judge import ChatJudge
 from focusmem.judges.inquiry import Estimate
 from focusmem.progress import Progress
-from focusmem.recipes.run_judge import JudgeSettings, make_auditor, make_judge, with_store
+from focusmem.recipes.run_judge import CHAT_JUDGES, JudgeSettings, make_auditor, make_judge, with_store
 from focusmem.recipes.run_settings import RunSettings, settings_of
-from focusmem.recipes.run_suite import make_suite
+from focusmem.recipes.run_suite import judge_for
 from focusmem.schemas import JudgeCost, RunFolder, Task
 from focusmem.schemas.run_folder import JUDGING_FILE
 from focusmem.schemas.screening import Audit
 from focusmem.settings import resolved
+from focusmem.suites.task_file import TaskSuite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class JudgeRequest:
     assignments: tuple[str, ...] = ()
     """Further ones, as `endpoint.timeout_s=60`."""
     tasks: Path | None = None
-    """The suite's file if it has moved, or if its right answers have changed."""
+    """A file with those of the run's tasks whose right answers have changed."""
     again: bool = False
     """Whether judgements that exist are repeated."""
     beside: bool = False
@@ -116,7 +117,8 @@ def _prepare(path: Path, request: JudgeRequest, client: ChatClient | None) -> tu
 
     def watch(judged: Judged) -> None:
         words = spent.with_cost(JudgeCost() if judged.is_reused else judged.verdict.cost)
-        line.step(failed=judged.verdict.outcome == "not_judged", note=words)
+        is_failed = judged.verdict.outcome == "not_judged" and judged.verdict.judge in CHAT_JUDGES
+        line.step(failed=is_failed, note=words)
 
     rejudging = Rejudging(
         RunStore(path), judges, tasks=tasks, first_counts=not request.beside, again=request.again, watch=watch
@@ -126,25 +128,38 @@ def _prepare(path: Path, request: JudgeRequest, client: ChatClient | None) -> tu
 
 def _judges(
     folder: RunFolder, path: Path, request: JudgeRequest, client: ChatClient | None
-) -> tuple[Sequence[Judge | None], Mapping[str, Task] | None]:
-    """The judges, and the suite's current tasks if the suite was read."""
-    run_settings = _run_settings(folder)
+) -> tuple[Sequence[Judge | None], Mapping[str, Task]]:
+    """The judges, and the tasks whose records have changed. The other tasks are those that the run stored, so a run can
+    be judged wherever it is, without its suite's files.
+    """
     settings = _judge_settings(folder, request)
+    stored = {one.episode.task.task_id: one.episode.task for one in folder.episodes()}
+    changed = {} if request.tasks is None else _with_answers(stored, folder.manifest().suite, request.tasks)
     judges = [_named(words, settings, client) for words in request.judges]
-    if judges and request.tasks is None:
-        return judges, None
-    if run_settings is None:
+    if judges:
+        return judges, changed
+    if _run_settings(folder) is None:
         raise ConfigError(
             f"{path} was not made by `focusmem run`, so its suite is not known; name a judge with --judge."
         )
-    suite_settings = run_settings.suite
-    if request.tasks is not None:
-        suite_settings = replace(suite_settings, name=str(request.tasks))
-    suite = make_suite(replace(run_settings, suite=suite_settings, judge=settings))
-    tasks = {task.task_id: task for task in suite.tasks}
-    if missing := [task_id for task_id in folder.manifest().kind_of if task_id not in tasks]:
-        raise ConfigError(f"The suite no longer has the task {missing[0]}, so {path} cannot be judged by it.")
-    return judges or [suite.judge], tasks
+    return [judge_for(folder.manifest().suite, {**stored, **changed}.values(), settings)], changed
+
+
+def _with_answers(stored: Mapping[str, Task], suite: str, path: Path) -> dict[str, Task]:
+    """Stored tasks with the right answers of a file. The file may have any name and hold any of the run's tasks."""
+    found = {}
+    for task in TaskSuite.from_file(path, name=suite).tasks:
+        name = task.task_id.removeprefix(f"{suite}/")
+        if task.task_id not in stored:
+            raise ConfigError(
+                f"{path} holds the task '{name}', of which the run has no finished episode; its tasks are "
+                f"{', '.join(one.removeprefix(f'{suite}/') for one in stored)[:200]}."
+            )
+        known = stored[task.task_id]
+        if task.instruction != known.instruction:
+            raise ConfigError(f"The task '{name}' of {path} asks something else than that of the run.")
+        found[task.task_id] = known.model_copy(update={"answer": task.answer})
+    return found
 
 
 def _run_settings(folder: RunFolder) -> RunSettings | None:

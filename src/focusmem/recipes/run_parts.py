@@ -41,6 +41,7 @@ from focusmem.model.devices import fast_dtype, usable_device
 from focusmem.model.evidence_cache import EvidenceCache
 from focusmem.recipes.run_settings import LAB, LAB_SUITES, PolicySettings, RunSettings
 from focusmem.recipes.run_suite import is_address
+from focusmem.settings import nearest
 from focusmem.suites.base import Suite
 
 LATENT = "latent"
@@ -98,7 +99,10 @@ class Parts:
         memory = self.settings.memory
         _check_policy(self.settings)
         if memory.name not in memory_names():
-            raise ConfigError(f"There is no memory '{memory.name}'; choose one of {', '.join(memory_names())}.")
+            raise ConfigError(
+                f"There is no memory '{memory.name}'; choose one of {', '.join(memory_names())}."
+                f"{nearest(memory.name, memory_names())}"
+            )
         if memory.name in _OF_LAB and not isinstance(self.suite, LabSuite):
             raise ConfigError(
                 f"The memory '{memory.name}' knows the laboratory's own answers; use it with {' or '.join(LAB_SUITES)}."

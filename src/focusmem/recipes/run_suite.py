@@ -1,14 +1,17 @@
 """Suites by name, from the settings of a run."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
 from focusmem.errors import ConfigError
 from focusmem.judges.base import Judge
+from focusmem.judges.exact_answer import ExactAnswer
 from focusmem.lab.suite import LabSuite
-from focusmem.recipes.run_judge import make_judge
+from focusmem.recipes.run_judge import JudgeSettings, make_judge
 from focusmem.recipes.run_settings import LAB_SUITES, RunSettings, SuiteSettings
+from focusmem.schemas import Task
+from focusmem.settings import nearest
 from focusmem.suites import deepshop, mmina, online_mind2web, webvoyager
 from focusmem.suites.base import Suite
 from focusmem.suites.benchmark import Source
@@ -25,8 +28,7 @@ _ONLY_FOR_DATA = ("data", "revision", "dates_from", "hosts", "shop", "wikipedia"
 
 def make_suite(settings: RunSettings) -> Suite:
     chosen = settings.suite
-    if chosen.instruction is not None and not is_address(chosen.name):
-        raise ConfigError(f"--instruction is only for the address of a page; '{chosen.name}' has its own tasks.")
+    _check_name(chosen)
     _check_fits(chosen)
     if chosen.name in LAB_SUITES:
         return _lab_suite(settings)
@@ -38,12 +40,21 @@ def make_suite(settings: RunSettings) -> Suite:
         return SUITES[chosen.name](settings)
     if is_address(chosen.name):
         return _page(settings)
-    if Path(chosen.name).suffix != ".jsonl":
+    return _task_file(settings)
+
+
+def _check_name(chosen: SuiteSettings) -> None:
+    """Refuses a suite that does not exist, and an instruction for a suite that has its own tasks."""
+    is_known = chosen.name in SUITES or is_address(chosen.name) or Path(chosen.name).suffix == ".jsonl"
+    if not is_known:
+        is_host = "." in chosen.name and not Path(chosen.name).exists()
+        hint = f" For a page, write https://{chosen.name}." if is_host else nearest(chosen.name, SUITES)
         raise ConfigError(
             f"There is no suite '{chosen.name}'; use {', '.join(SUITES)}, a file of tasks (.jsonl), or the address of "
-            "a page."
+            f"a page.{hint}"
         )
-    return _task_file(settings)
+    if chosen.instruction is not None and not is_address(chosen.name):
+        raise ConfigError(f"--instruction is only for the address of a page; '{chosen.name}' has its own tasks.")
 
 
 def judge_of(suite: str, settings: RunSettings) -> Judge:
@@ -51,6 +62,13 @@ def judge_of(suite: str, settings: RunSettings) -> Judge:
     `not_judged`.
     """
     return make_judge(JUDGE_OF[suite], settings.judge)
+
+
+def judge_for(suite: str, tasks: Iterable[Task], settings: JudgeSettings) -> Judge | None:
+    """The judge of a run's suite, from the suite's name and the tasks that the run stored."""
+    if suite in JUDGE_OF:
+        return make_judge(JUDGE_OF[suite], settings)
+    return ExactAnswer() if any(task.answer is not None for task in tasks) else None
 
 
 def _check_fits(chosen: SuiteSettings) -> None:

@@ -1,8 +1,8 @@
 """Measures whether a readout learns to choose: an item lists several entries in words, and a decision needs one.
 
 The policy is frozen, the memory is fresh, and only actions are learnt. The memory's state pools the instruction apart.
-A second memory, which differs in nothing else, has the paper's state: the mean over the whole context. Behind each
-instruction stand random words, as a page would bring them.
+A second memory, which differs in nothing else, has the paper's state: the mean over the whole context. Random words
+follow each instruction, like the text of a page.
 """
 
 import random
@@ -42,19 +42,20 @@ from focusmem.training.vital_signs import VITAL_SIGNS_NOTE, neighbours
 TOY: Final = "toy"
 _CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
 _HELD_OUT_NAMES: Final = 8
-"""One name in this many is asked for in tests only."""
+"""One in this many names is used in tests only."""
 _MAX_TOKENS: Final = 65_536
 
 
 @checked_dataclass(frozen=True, kw_only=True)
 class SelectConfig:
     num_entries: PositiveInt = 4
-    """Entries of a test's items. In training an item lists 1, 2, 4 and so on up to this many."""
+    """Number of entries in an item of the test. In training, an item lists 1, 2, 4 and so on up to this many."""
     num_digits: PositiveInt = 2
-    """Digits of a code."""
+    """Number of digits of a code."""
     num_words: NonNegativeInt = 40
-    """Random words behind the instruction. Only the state reads them: for the policy they would make each step several
-    times slower, and they hold nothing that it needs."""
+    """Number of random words after the instruction. Only the state reads them. The policy does not need them, and they
+    would make each of its steps several times slower.
+    """
     num_tokens: Budget = 2
     """Memory tokens per item."""
     state_source: StateSource = "joined"
@@ -64,15 +65,15 @@ class SelectConfig:
     num_items: PositiveInt = 8
     """Per step."""
     num_asked: PositiveInt = 4
-    """Decisions about an item, at most as many as it has entries."""
-    num_steps: PositiveInt = 1300
-    """Of each memory."""
+    """Number of decisions about an item, at most its number of entries."""
+    num_steps: PositiveInt = 800
+    """Number of training steps of each memory."""
     learning_rate: PositiveFloat = 3e-4
     readout_rate_times: PositiveFloat = READOUT_TIMES
     query_std: PositiveFloat = 1.0
-    """Spread of the fresh base queries."""
+    """Standard deviation of the initial base queries."""
     num_tested: PositiveInt = 24
-    """Items of the test; each is asked for all of its entries, at most `num_asked`."""
+    """Number of items of the test. Each is asked for its entries, at most for `num_asked` of them."""
     num_threads: PositiveInt = 2
     """CPU threads of torch."""
     policy: str = "lab"
@@ -97,11 +98,11 @@ class Entries:
 
     @property
     def held_out(self) -> TrainingBatch:
-        """A batch with names that no numbered batch has; the vital signs are measured on it."""
+        """A batch with names that occur in no numbered batch. The vital signs are measured on it."""
         return self.test("vital signs", self.config.num_items)
 
     def test(self, use: str, num_items: int) -> TrainingBatch:
-        """Items of full length, with names that are never learnt from."""
+        """Items with the full number of entries, and with names that are not used in training."""
         rng = random.Random(derive_seed(self.config.seed, "held-out entries", use))
         return self._drawn(rng, [self.config.num_entries] * num_items, is_test=True)
 
@@ -136,7 +137,7 @@ def _names(rng: random.Random, num: int, *, is_test: bool) -> list[str]:
 
 
 class WordlessPolicy(MemoryPolicy):
-    """A memory whose state averages the words behind the instruction, while the policy is not shown them."""
+    """A memory whose state includes the words after the instruction, while the policy's prompt does not."""
 
     def inject(self, rows: Sequence[Row], memory: Memory | None) -> list[Row]:
         return super().inject([self._without_words(row) for row in rows], memory)
@@ -160,7 +161,7 @@ class WordlessPolicy(MemoryPolicy):
 
 
 def measure_selection(config: SelectConfig, folder: Path) -> dict[str, Any]:
-    """Trains both memories in the folder, or resumes them, and tests how often they answer rightly."""
+    """Trains both memories in the folder, or resumes them, and tests how often they answer correctly."""
     torch.set_num_threads(config.num_threads)
     backbone = Backbone.toy() if config.policy == TOY else load_policy(Weights().policy, "cpu")
     deadline, data = Deadline(config.max_minutes), Entries(config)
@@ -206,14 +207,14 @@ def _trained(
 
 @dataclass(frozen=True)
 class Right:
-    """Share of decisions whose whole reply is the likeliest, token by token."""
+    """Share of decisions in which every token of the right reply is the likeliest token."""
 
     own: float
-    """With blocks read for the decision's own state."""
+    """The rate with blocks that are read for the decision's own state."""
     shuffled: float
-    """With blocks read for the state of a decision that asks the same item for another entry."""
+    """The rate with blocks that are read for the state of a decision that asks the same item for another entry."""
     fixed: float
-    """With blocks read with the base queries alone."""
+    """The rate with blocks that are read with the base queries alone."""
     num_decisions: int
 
 

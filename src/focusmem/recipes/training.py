@@ -14,7 +14,7 @@ from focusmem.data.config import DataConfig
 from focusmem.data.decisions import TrajectoryDecisions
 from focusmem.data.finding import FoundForTrajectory
 from focusmem.data.preparation import Prepared
-from focusmem.errors import ConfigError
+from focusmem.errors import ConfigError, TrainingError
 from focusmem.lab.memory.embedder import READS_LESS, is_update
 from focusmem.lab.memory.variants import with_lab_sizes
 from focusmem.lab.policy.texts import PROMPTS as LAB_PROMPTS
@@ -136,6 +136,7 @@ def train_on_trajectories(
     `prepared` was made from `training.shipped_data()`. If torchrun or `accelerate launch` has started several
     processes, each works on its share of every batch.
     """
+    check_taught(training, prepared)
     deadline, variant, data = Deadline(training.max_minutes), training.variant, training.shipped_data()
     begin_record(folder, training, seed=training.loop_a.seed, device=str(policy.device), command=command)
 
@@ -171,6 +172,20 @@ def _held_out(validation: TrajectoryDecisions, num_decisions: int) -> TrainingBa
     num = sum(validation.num_decisions(trajectory) for trajectory in range(validation.num_trajectories))
     return (
         TrajectoryBatches(validation, BatchingConfig(num_decisions=min(num, num_decisions))).batch(0) if num else None
+    )
+
+
+def check_taught(training: TrajectoryTraining, prepared: Prepared) -> None:
+    """Raises TrainingError if the teacher has just failed to give a single functional answer that can be learnt."""
+    taught = prepared.taught
+    needs_answers = training.learns_content and training.variant.stage_a.functional_weight > 0
+    if taught is None or not needs_answers or taught.num_targets or not taught.discarded:
+        return
+    reasons = ", ".join(f"{reason} {num}" for reason, num in taught.reasons.most_common())
+    raise TrainingError(
+        f"The policy gave {taught.discarded.total()} functional answers, and none of them can be learnt ({reasons}). "
+        "Use a policy that follows such instructions, ask in other words (the texts in `questions` of the folder in "
+        "--set data.prompts=FOLDER), or train without functional answers (--set variant.stage_a.functional_weight=0)."
     )
 
 

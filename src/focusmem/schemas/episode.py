@@ -75,13 +75,13 @@ class StepNotes(Record):
     num_reply_tokens: Count | None = None
     """Tokens of the reply, thoughts included; absent if the policy does not tell."""
     cost_usd: Annotated[float, Field(ge=0)] | None = None
-    """What the reply cost: 0 if it was stored before; absent if no price is known."""
+    """The cost of the reply: 0 if it was read from a store; absent if no price is known."""
     thoughts: Text | None = None
-    """What the policy thought before its answer; absent if it did not think aloud. Nothing in it was read as an
-    action.
+    """The policy's thoughts before its answer; absent if the reply has none. Thoughts are never read as an action.
     """
     departures: tuple[Text, ...] = ()
-    """What the policy's endpoint refused and was left out of the request, such as a temperature."""
+    """Parameters that were left out of the request because the policy's endpoint refused them, such as a temperature.
+    """
     num_memory_tokens: Count | None = None
     """Tokens that memory put in front of the prompt; absent if the policy does not tell."""
     is_readable: bool = True

@@ -1,4 +1,4 @@
-"""What became of the results that were imported, and why some of them were refused."""
+"""The record of an import: the number of imported results, and the refused results with their reasons."""
 
 from typing import Annotated, Literal
 
@@ -13,9 +13,9 @@ class Rejection(Record):
     name: NonEmptyText
     """Its file or folder."""
     reason: NonEmptyText
-    """Equal for equal causes, so that causes can be counted."""
+    """The reason; equal for equal causes, so that causes can be counted."""
     detail: Text
-    """What is wrong with this one."""
+    """The details for this result."""
 
 
 class ImportRecord(Record):
@@ -28,4 +28,4 @@ class ImportRecord(Record):
     num_imported: Annotated[int, Field(ge=0)]
     rejected: tuple[Rejection, ...] = ()
     num_by_reason: Annotated[dict[Text, int], AfterValidator(sorted_by_key)] = Field(default_factory=dict)
-    """How many were refused for each reason."""
+    """The number of refused results for each reason."""

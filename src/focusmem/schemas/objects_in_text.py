@@ -9,12 +9,13 @@ from focusmem.schemas.record import STRICT_DECODER, storable
 
 # An object begins with a key and a colon: `{x}`, `{}` and `{"x"}` in running text are not JSON objects.
 _OBJECT_START: Final = re.compile(r'\{\s*"(?:[^"\\]|\\.)*+"\s*:', re.DOTALL)
+_TRAILING_COMMA: Final = re.compile(r",\s*(?=[}\]])")
 
 
 @dataclass(frozen=True)
 class FoundObject:
     text: str
-    """The object as it was written."""
+    """The object as it was written, without trailing commas."""
     canonical: str
     """A normalised form that is equal for equal objects."""
 
@@ -27,8 +28,11 @@ class BrokenObject:
     message: str
 
 
-def objects_in(text: str) -> tuple[list[FoundObject], BrokenObject | None]:
-    """Returns all outermost JSON objects before the first unreadable object, and what is wrong with that object."""
+def objects_in(text: str, *, takes_trailing_commas: bool = False) -> tuple[list[FoundObject], BrokenObject | None]:
+    """Returns all outermost JSON objects before the first unreadable object, and what is wrong with that object.
+
+    With `takes_trailing_commas`, a comma after the last entry of an object or a list is removed.
+    """
     objects = list[FoundObject]()
     start = _OBJECT_START.search(text)
     while start:
@@ -36,7 +40,11 @@ def objects_in(text: str) -> tuple[list[FoundObject], BrokenObject | None]:
             value, end = STRICT_DECODER.raw_decode(text, start.start())
             canonical = storable(json.dumps(value, ensure_ascii=False, sort_keys=True))
         except json.JSONDecodeError as error:
-            return objects, _broken(error)
+            comma = _trailing_comma(error) if takes_trailing_commas else None
+            if comma is None:
+                return objects, _broken(error)
+            text = text[:comma] + text[comma + 1 :]
+            continue
         except RecursionError:
             return objects, BrokenObject("malformed", "The JSON object is nested too deeply.")
         except ValueError as error:
@@ -50,6 +58,13 @@ def shortened(value: object) -> str:
     """A value as JSON, short enough for a message."""
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def _trailing_comma(error: json.JSONDecodeError) -> int | None:
+    """The position of the trailing comma at which the decoder stopped, if it stopped at one."""
+    comma = error.doc.rfind(",", 0, error.pos + 1)
+    found = _TRAILING_COMMA.match(error.doc, comma) if comma >= 0 else None
+    return comma if found is not None and found.end() >= error.pos else None
 
 
 def _broken(error: json.JSONDecodeError) -> BrokenObject:

@@ -134,9 +134,13 @@ def parse_record(cls: type[RecordT], text: str | bytes, origin: str) -> RecordT:
         return cls.model_validate_json(data)
     except ValidationError as error:
         first, *others = error.errors(include_url=False)
-    field = _field_name(first["loc"], document) or "the document"
-    more = f" (and {len(others)} more)" if others else ""
-    raise RecordError(f"{origin}: {field} {describe_problem(first)}{more}.")
+    # A misspelt field is both missing and unknown; the unknown name shows where the mistake is.
+    shown = [first, *(other for other in others if other["type"] == "extra_forbidden")][:2]
+    told = " and ".join(
+        f"{_field_name(one['loc'], document) or 'the document'} {describe_problem(one)}" for one in shown
+    )
+    num_more = len(others) + 1 - len(shown)
+    raise RecordError(f"{origin}: {told}{f' (and {num_more} more)' if num_more else ''}.")
 
 
 def describe_problem(problem: ErrorDetails) -> str:

@@ -1,4 +1,4 @@
-"""Screening: which tasks of a live suite a reference run could not do because a site stood in its way.
+"""Screening: the tasks of a live suite that a site made impossible for a reference run.
 
 An audit is the decision about one failed attempt; a screening is the frozen result for a suite.
 """
@@ -13,10 +13,10 @@ from focusmem.schemas.verdict import Consultation, Count, JudgeCost
 ObstacleKind = Literal[
     "UNREACHABLE", "LOGIN_WALL", "CAPTCHA", "WAF_BLOCK", "GEO_BLOCK", "AD_HIJACK", "POPUP_BLOCK"
 ]  # fmt: skip
-"""What a site may put in an agent's way."""
+"""The ways in which a site may block an agent."""
 
 AuditDecision = Literal["ok", "blocked", "unreadable", "not_audited"]
-"""An unreadable reply is no block. `not_audited`: the auditor could not be asked."""
+"""An unreadable reply does not block a task. `not_audited`: the auditor could not be asked."""
 
 
 class Audit(Record):
@@ -26,10 +26,10 @@ class Audit(Record):
     decision: AuditDecision
     kind: ObstacleKind | None = None
     step: Annotated[int, Field(ge=1)] | None = None
-    """The step at which the site stood in the way, from one."""
+    """The step at which the site blocked the agent, from one."""
     reason: Text = ""
     subject: Digest
-    """The digest of what was audited."""
+    """The digest of the audited attempt."""
     consultation: Consultation
     cost: JudgeCost = JudgeCost()
 
@@ -48,7 +48,7 @@ class BlockedTask(Record):
 
 
 class Screening(Record):
-    """The frozen subset of a suite: success rates are taken over its `kept` tasks, for every method and run."""
+    """The frozen subset of a suite. Success rates are computed over its `kept` tasks, for every method and run."""
 
     schema_version: Literal[1] = 1
     """Increased when the meaning of a field changes."""
@@ -62,7 +62,7 @@ class Screening(Record):
     prompts: Digest
     """The digest of the auditor's wording."""
     departures: tuple[NonEmptyText, ...] = ()
-    """What differs from the paper's auditor."""
+    """The differences from the paper's auditor."""
     kept: tuple[NonEmptyText, ...]
     """The task ids of the frozen subset."""
     blocked: tuple[BlockedTask, ...] = ()

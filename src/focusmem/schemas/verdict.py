@@ -1,4 +1,4 @@
-"""A verdict: a judge's decision about one finished attempt, and what a judge model was asked and replied for it."""
+"""A verdict: a judge's decision about one finished attempt, and the questions to a judge model with their replies."""
 
 import re
 from typing import Annotated, Literal, Self
@@ -18,7 +18,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 def judge_key(judge: str, profile: str | None = None, *asked_for: object) -> str:
-    """A file name for a judge. `asked_for` says which model is asked, and how; rules have none."""
+    """A file name for a judge. `asked_for` says which model is asked, and how. It is absent for rules."""
     words = [re.sub(r"[^A-Za-z0-9]+", "-", word).strip("-")[:40] for word in (judge, profile or "") if word]
     digest = sha256_hex(repr((judge, profile, *asked_for)).encode())[:8]
     return ".".join([*filter(None, words), *([digest] if asked_for or not all(words) else [])])
@@ -28,30 +28,32 @@ class JudgeReply(Record):
     """One reply of a judge model, unparsed, so that it can be parsed again without another call."""
 
     part: NonEmptyText
-    """What was asked for, such as `verdict` or `image 3`; different for each reply of a judgement."""
+    """The name of the question, such as `verdict` or `image 3`; different for each reply of a judgement."""
     text: Text
     prompt: Digest
     """The digest of the prompt."""
     is_cut_off: bool = False
-    """Whether the reply reached the limit on its length."""
+    """Whether the reply reached the length limit."""
     is_echo: bool = False
-    """Whether it repeats a fence of the prompt, which no judgement does."""
+    """Whether the reply repeats a fence of the prompt. Such a reply is not a judgement."""
 
     @property
     def is_usable(self) -> bool:
-        """Whether a decision may be read in it. A reply that is cut off or repeats its prompt decides nothing."""
+        """Whether a decision may be read from the reply. A reply that is cut off or repeats its prompt gives no
+        decision.
+        """
         return not self.is_cut_off and not self.is_echo
 
 
 class Consultation(Record):
-    """What a judge model was asked for one judgement."""
+    """The settings and replies of a judge model for one judgement."""
 
     model: NonEmptyText
     """The model that judged."""
     prompts: Digest
     """The digest of the judge's wording."""
     temperature: Annotated[float, Field(ge=0)] = 0.0
-    """As asked for; `departures` says if the endpoint refused it."""
+    """The requested temperature; `departures` says if the endpoint refused it."""
     departures: tuple[NonEmptyText, ...] = ()
     """What differs from the judge's profile: another model, or settings that the endpoint refused."""
     replies: tuple[JudgeReply, ...] = ()
@@ -60,19 +62,19 @@ class Consultation(Record):
 
 class JudgeCost(Record):
     num_calls: Count = 0
-    """Calls of a judge model, those that were answered from stored replies included; a rule makes none."""
+    """Number of calls of a judge model, including calls that stored replies answered; a rule makes none."""
     num_stored: Count = 0
-    """How many of them were answered from stored replies, so that nothing was sent."""
+    """Number of calls that were answered from stored replies, so that nothing was sent."""
     num_images: Count = 0
-    """Screenshots in all calls together."""
+    """Number of screenshots in all calls together."""
     num_prompt_tokens: Count = 0
     num_reply_tokens: Count = 0
     usd: Annotated[float, Field(ge=0)] | None = None
-    """Dollars; absent if nothing was asked or the price of a call is not known."""
+    """Cost in US dollars; absent if no model was asked or the price of a call is not known."""
     seconds: Annotated[float, Field(ge=0)] = 0.0
 
     def __add__(self, other: Self) -> Self:
-        """The cost of both. It has no price if a part that made calls has none."""
+        """The sum of both costs. It has no price if a part with calls has no price."""
         priced = [one.usd for one in (self, other) if one.num_calls]
         usd = sum(price for price in priced if price is not None)
         names = ("num_calls", "num_stored", "num_images", "num_prompt_tokens", "num_reply_tokens", "seconds")
@@ -87,7 +89,7 @@ class Verdict(Record):
     """The task that was attempted."""
     outcome: Outcome
     score: Annotated[float, Field(ge=0, le=1)] | None = None
-    """The share of the task that was done; given only for a success or a failure."""
+    """The share of the task that was completed; given only for a success or a failure."""
     reason: Text
     """The judge's reason."""
     judge: NonEmptyText
@@ -95,15 +97,15 @@ class Verdict(Record):
     judge_profile: Text | None = None
     """The variant of the judge's rules."""
     consultation: Consultation | None = None
-    """What a judge model was asked; absent if none was."""
+    """The judge model's settings and replies; absent if no model was asked."""
     subject: Digest | None = None
-    """The digest of what was judged, from the task to the screenshots; absent if no model was asked."""
+    """The digest of the judged attempt, from the task to the screenshots; absent if no model was asked."""
     parser: Text | None = None
-    """The rule by which the deciding replies were read."""
+    """The name of the parser that read the deciding replies."""
     strict: StrictReading | None = None
-    """What a strict parser reads in the same replies; absent if no model decided."""
+    """The reading of a strict parser of the same replies; absent if no model decided."""
     num_unreadable: Count = 0
-    """Replies in which the parser found nothing to read. Such a reply never makes a success."""
+    """Number of replies that the parser could not read. Such a reply never makes a success."""
     cost: JudgeCost = JudgeCost()
     """The cost of the judgement."""
 
@@ -115,8 +117,8 @@ class Verdict(Record):
 
     @property
     def key(self) -> str:
-        """Names the judge, as the files of verdicts do: equal for verdicts by the same judge, profile, model, wording
-        and temperature.
+        """The judge's key, which names the files of its verdicts. It is equal for verdicts by the same judge, profile,
+        model, wording and temperature.
         """
         asked = self.consultation
         asked_for = () if asked is None else (asked.model, asked.prompts, asked.temperature)
@@ -124,7 +126,7 @@ class Verdict(Record):
 
     @property
     def is_final(self) -> bool:
-        """Whether asking the judge again would only repeat the judgement. False if the judge could not be asked."""
+        """Whether another judgement would only repeat this one. False if the judge could not be asked."""
         return self.outcome != "not_judged" or self.num_unreadable > 0
 
     @property

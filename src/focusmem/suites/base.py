@@ -20,22 +20,24 @@ class Suite(Protocol):
 
     @property
     def tasks(self) -> Sequence[Task]:
-        """The frozen set of tasks, which success rates are over. A task names its start page and its allowed hosts."""
+        """The frozen set of tasks. Success rates are computed over all of them. A task names its start page and its
+        allowed hosts.
+        """
 
     @property
     def judge(self) -> Judge | None:
-        """The judge of finished episodes; None if right answers are unknown, and episodes then stay `not_judged`."""
+        """The judge of finished episodes. It is None if right answers are unknown; episodes then stay `not_judged`."""
 
     @property
     def revision(self) -> str | None:
-        """Which version of the tasks this is, if they come from a data set or a package."""
+        """The version of the tasks, if they come from a data set or a package."""
 
     @property
     def left_out(self) -> Mapping[str, str]:
         """Tasks of the data set that cannot be attempted, by id, each with the reason."""
 
     def kind_of(self, task: Task) -> str | None:
-        """The group in which reports sum up a task, if the suite has groups."""
+        """The group to which reports assign a task, if the suite has groups."""
 
     async def open_browsers(self, choice: BrowserChoice, stack: AsyncExitStack) -> MakeBrowser:
         """Browsers for its tasks, with the suite's viewport, limits and allowed hosts; they close with the stack."""

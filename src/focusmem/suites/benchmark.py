@@ -1,6 +1,6 @@
-"""What the loaders of public benchmarks share: rows with their place in a file, subsets by id, moved hosts.
+"""The shared part of the loaders of public benchmarks: rows with their place in a file, subsets by id, moved hosts.
 
-The data sets may not be redistributed, so they are read from where the user has them.
+The data sets may not be redistributed, so they are read from the user's copy.
 """
 
 import json
@@ -31,7 +31,7 @@ class Row(Record):
 
 @dataclass(frozen=True)
 class Found:
-    """A row as it stands in a file."""
+    """A row of a file, unchanged."""
 
     place: str
     """The file, and the line or the number of the row in it."""
@@ -40,25 +40,26 @@ class Found:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a benchmark's tasks come from, and what is done to them before they are asked."""
+    """Where a benchmark's tasks come from, and how they are changed before the policy gets them."""
 
     data: Path
     """The file or the folder that the user has."""
     ids: Path | None = None
-    """A file that lists the ids of the tasks to attempt, one in each line; None takes all."""
+    """A file that lists the ids of the tasks to attempt, one in each line; None uses all tasks."""
     revision: str | None = None
-    """The revision of the data set, such as a commit; None stands for the digest of the files."""
+    """The revision of the data set, such as a commit; None uses the digest of the files."""
     dates_from: date | None = None
-    """Dates in dated tasks are moved so that the earliest of the benchmark falls on this day or up to six days after
-    it; None leaves them."""
+    """Dates in dated tasks are moved so that the benchmark's earliest date falls on this day or up to six days after
+    it. None does not move dates.
+    """
     hosts: Mapping[str, str] = field(default_factory=dict)
     """Hosts of the benchmark that are served elsewhere: `localhost:7770` to `http://shop.example:7770`."""
     allowed_hosts: tuple[str, ...] | None = None
-    """Hosts that every task may visit beside its own; None takes the suite's own."""
+    """Hosts that every task may visit in addition to its own; None uses the suite's default."""
     max_steps: int | None = None
-    """The step budget of every task; None takes the suite's own."""
+    """The step budget of every task; None uses the suite's default."""
     presses_enter: bool | None = None
-    """Whether `type` presses Enter; None takes the suite's own."""
+    """Whether `type` presses Enter; None uses the suite's default."""
     wikipedia: str | None = None
     """For MMInA: the address of a served encyclopedia, or a ZIM file that kiwix-serve serves."""
 
@@ -69,16 +70,16 @@ class Loaded:
 
     tasks: list[Task] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
-    """A sentence for each row that is not a task, with its place."""
+    """One sentence for each row that is not a task, with its place."""
     left_out: dict[str, str] = field(default_factory=dict)
-    """Tasks that cannot be attempted as they stand, by id, each with its reason."""
+    """Tasks that cannot be attempted, by id, each with its reason."""
     kinds: dict[str, str] = field(default_factory=dict)
-    """The group in which reports sum up a task, by id."""
+    """The group to which reports assign a task, by task id."""
     digest: str = ""
     """The digest of the files that were read."""
 
     def add(self, found: Sequence[Found], make: Callable[[Found], Task], kind: Callable[[Found], str | None]) -> None:
-        """Adds a task for each row. A row that is none, or that repeats an id, is refused."""
+        """Adds a task for each row. A row that is not a task, or that repeats an id, is refused."""
         places = {task.task_id: "" for task in self.tasks}
         for row in found:
             try:
@@ -104,7 +105,7 @@ class _LeftOutError(RecordError):
 
 
 def leave_out(task_id: str, reason: str) -> RecordError:
-    """The error with which a loader says that a task cannot be attempted as it stands."""
+    """Raised by a loader if a task cannot be attempted."""
     return _LeftOutError(task_id, reason)
 
 
@@ -112,7 +113,7 @@ def leave_out(task_id: str, reason: str) -> RecordError:
 
 
 def find_data(data: Path, names: Sequence[str], help_text: str) -> Path:
-    """The benchmark's file: `data` itself, or the first of these names in the folder `data`."""
+    """The benchmark's file: `data` itself, or the first file in the folder `data` with one of these names."""
     if data.is_dir():
         for name in names:
             if (data / name).is_file():
@@ -240,7 +241,7 @@ def site_of(url: str) -> str:
 
 
 def moved(text: str, hosts: Mapping[str, str]) -> str:
-    """Text or an address with hosts replaced. A value without a scheme keeps the scheme that stands there."""
+    """Returns a text or an address with hosts replaced. If the new host has no scheme, the original scheme is kept."""
     for old, new in hosts.items():
         pattern = re.compile(rf"(?P<scheme>https?://)?(?<![\w.-]){re.escape(old)}(?![\w-]|:\d|\.\w)")
         text = pattern.sub(lambda found, new=new: _put_in(found["scheme"], new), text)  # type: ignore[misc]
@@ -263,7 +264,9 @@ def check_hosts(hosts: Mapping[str, str]) -> None:
 
 
 def chosen(tasks: Sequence[Task], ids: Path | None, suite: str, same: Callable[[str], str] = str) -> list[Task]:
-    """The tasks that a file of ids names, in the benchmark's order. `same` makes ids of one task equal."""
+    """The tasks that a file of ids names, in the benchmark's order. `same` maps different ids of one task to the same
+    id.
+    """
     if ids is None:
         return list(tasks)
     wanted: dict[str, int] = {}

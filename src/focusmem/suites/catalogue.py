@@ -1,4 +1,4 @@
-"""The benchmarks that are read from the user's files, by name: how each is loaded, and what its files look like."""
+"""The benchmarks that are read from the user's files, by name: how each is loaded, and how its files are recognised."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -35,11 +35,11 @@ from focusmem.suites.task_file import TaskSuite
 class Benchmark:
     load: Callable[[Source], Loaded]
     about: str
-    """One line for lists."""
+    """A one-line description for lists."""
     help_text: str
     """Where its files come from."""
     same: Callable[[str], str] = str
-    """Makes ids of one task equal."""
+    """Maps different ids of one task to the same id."""
     has_dates: bool = False
     """Whether its dated tasks can be moved."""
 
@@ -60,7 +60,7 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
 
 
 class BenchmarkSuite(TaskSuite):
-    """The tasks of a benchmark's files, as they are asked."""
+    """The tasks of a benchmark's files, as the policy gets them."""
 
     def __init__(
         self, name: str, source: Source, *, judge: Judge | None = None, limits: BrowserLimits | None = None
@@ -115,7 +115,7 @@ def _zim(source: Source) -> Path | None:
 
 
 def _as_asked(task: Task, source: Source) -> Task:
-    """The task with what the user's source changes in every task."""
+    """Returns the task with the changes that the user's source makes to every task."""
     check_hosts(source.hosts)
     url = moved(task.start_url, source.hosts)
     changes = {
@@ -134,10 +134,10 @@ def _as_asked(task: Task, source: Source) -> Task:
 
 @dataclass(frozen=True)
 class Checked:
-    """What a benchmark's file or folder holds."""
+    """The content of a benchmark's file or folder."""
 
     suite: str | None
-    """None if it belongs to none."""
+    """None if the file belongs to no suite."""
     path: Path
     loaded: Loaded
 
@@ -186,4 +186,4 @@ _FIELDS: Final[Sequence[tuple[str, set[str]]]] = (
     (webvoyager.NAME, {"web_name", "id", "ques", "web"}),
     (online_mind2web.NAME, {"task_id", "website", "level", "reference_length"}),
 )
-"""Fields by which the files of a suite are known; the first entry that fits decides."""
+"""Fields that identify the files of a suite; the first matching entry decides."""

@@ -1,7 +1,7 @@
 """Moves the dates in an instruction by a number of days, so that tasks about future dates stay possible.
 
-All dates of a benchmark move by one whole number of weeks, so lengths of stay and days of the week remain as they were.
-A date keeps the way it is written: `Dec. 26th`, `20 December`, `March 1-7, 2024`, `20/12/2023`.
+All dates of a benchmark move by one whole number of weeks, so lengths of stay and days of the week do not change. A
+date keeps its format: `Dec. 26th`, `20 December`, `March 1-7, 2024`, `20/12/2023`.
 """
 
 import re
@@ -39,7 +39,7 @@ class Shifted:
     text: str
     num_dates: int
     problem: str | None = None
-    """Why the dates cannot be moved; the text is then as it was."""
+    """Why the dates cannot be moved; the text is then unchanged."""
 
 
 def num_days_to(start: date, earliest: date) -> int:
@@ -53,7 +53,8 @@ def dates_in(text: str, *, written: date) -> list[date]:
 
 
 def shift_dates(text: str, num_days: int, *, written: date) -> Shifted:
-    """`written` is when the benchmark was written: a date without a year is the next such day after it."""
+    """`written` is the day on which the benchmark was written. A date without a year means the next such day after "
+    "it."""
     if num_days == 0:
         return Shifted(text, 0)
     holiday = _FIXED.search(text)
@@ -72,7 +73,7 @@ def shift_dates(text: str, num_days: int, *, written: date) -> Shifted:
 
 
 def _found(text: str) -> Iterator[re.Match[str]]:
-    """All dates from left to right; a longer form wins over one that begins inside it."""
+    """All dates from left to right. A longer match is preferred to a match that begins inside it."""
     place = 0
     while True:
         found = [match for form in _FORMS if (match := form.search(text, place)) is not None]
@@ -84,7 +85,7 @@ def _found(text: str) -> Iterator[re.Match[str]]:
 
 
 def _read(found: re.Match[str], written: date) -> list[date]:
-    """The one or two dates of a match. Raises ValueError for a day that the month lacks."""
+    """The one or two dates of a match. Raises ValueError for a day that does not exist in the month."""
     parts = found.groupdict()
     month = int(parts["number"]) if parts.get("number") else _NUMBER_OF[parts["month"]]
     year = int(parts["year"]) if parts["year"] else _next_year(written, month, int(parts["day"]))
@@ -123,8 +124,8 @@ def _day(one: date, suffix: str | None) -> str:
 
 
 def _month(one: date, parts: dict[str, str | None]) -> str:
-    """The month as the original was written: whole, short, or short with a dot. May has no short form. A dot after a
-    whole name ends the sentence.
+    """The month in the format of the original: its full name, its short name, or its short name with a dot. May has no
+    short name. A dot after a full name ends the sentence.
     """
     name, original, dot = _MONTHS[one.month - 1], parts["month"] or "", parts["dot"] or ""
     if original in _MONTHS:

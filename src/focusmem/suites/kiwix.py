@@ -1,4 +1,4 @@
-"""Serves a ZIM file with `kiwix-serve`, where that program is installed (Debian's `kiwix-tools`)."""
+"""Serves a ZIM file with `kiwix-serve`, if this program is installed (Debian's `kiwix-tools`)."""
 
 import os
 import re
@@ -20,7 +20,7 @@ ORIGIN: Final = "http://wikipedia.test"
 """The address of the encyclopedia in tasks and records; the browser opens it at a port of this machine."""
 
 _FIRST_WITH_CONTENT: Final = (3, 4)
-"""From this version on, pages are under /content/; the older scheme has no such path."""
+"""From this version on, addresses of pages begin with /content/."""
 _START_S: Final = 60.0
 _STOP_S: Final = 10.0
 
@@ -37,7 +37,7 @@ class KiwixServer:
 
     @property
     def host(self) -> str:
-        """Host and port, as an entry of an allow-list."""
+        """Host and port, in the form of an entry of an allow-list."""
         return f"{ADDRESS}:{self.port}"
 
     @property
@@ -113,8 +113,8 @@ def program() -> str:
 
 
 def book_address(zim: Path) -> str:
-    """The address before the path of a page, in the scheme of the installed kiwix-serve. The namespace `A` is read in
-    older and newer ZIM files alike.
+    """The address before the path of a page, in the scheme of the installed kiwix-serve. The namespace `A` works with
+    older and newer ZIM files.
     """
     is_new = _version() >= _FIRST_WITH_CONTENT
     return f"{ORIGIN}/{'content/' if is_new else ''}{zim.stem}/A"

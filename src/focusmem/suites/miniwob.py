@@ -1,8 +1,9 @@
-"""MiniWoB++: small web pages that reward themselves, from the package `miniwob`, in Chromium and without a network.
+"""MiniWoB++: small web pages that compute their own rewards, from the package `miniwob`, in Chromium and without a
+network.
 
-The package's pages are served to the browser on this machine. A script of ours begins the problem of a seed and notes
-the page's reward, which the browser reads at every look. `data/miniwob.json` lists the tasks that the seven actions can
-do, and says of every other task why they cannot.
+The package's pages are served to the browser on this machine. Our own script starts the problem of a seed and notes the
+page's reward, which the browser reads with every observation. `data/miniwob.json` lists the tasks that can be done with
+the seven actions, and the reason why each other task cannot.
 """
 
 import asyncio
@@ -40,9 +41,9 @@ PACKAGE: Final = "miniwob"
 ORIGIN: Final = "http://miniwob.test"
 """The address of the pages in records; the browser opens them at a port of this machine."""
 MINIWOB_LIMITS: Final = BrowserLimits(width=160, height=210, scale=3.0, wait_s=1.0)
-"""The view is the area in which a task shows itself, three pixels for each of the page's."""
+"""The view is the area that shows the task, at three times the page's resolution."""
 MAX_STEPS: Final = 30
-"""Some tasks take a click for each of twenty boxes."""
+"""Some tasks need a click on each of twenty boxes."""
 
 _CORE: Final = "/core/core.js"
 _KINDS: Final = {
@@ -125,10 +126,10 @@ class MiniWob(TaskSuite):
 
 
 class MiniWobBrowser(ServedBrowser):
-    """Adds to every observation the reward that the page has noted, and whether the page has ended the task."""
+    """Adds the page's reward, and whether the page has ended the task, to every observation."""
 
     def __init__(self, chromium: "ChromiumBrowser", served: str, *, asked: str | None = None) -> None:
-        """Opening fails if the page asks for something else than `asked`."""
+        """Opening the page fails if its instruction differs from `asked`."""
         super().__init__(chromium, shown=ORIGIN, served=served)
         self._chromium, self._asked = chromium, asked
         self._page = ""
@@ -142,7 +143,7 @@ class MiniWobBrowser(ServedBrowser):
             raise WorldError(f"The page asks {asked!r:.200}, but the task is {self._asked!r:.200}.")
 
     async def asked(self) -> str:
-        """What the open page asks for. Waits until it has begun."""
+        """The instruction of the open page. Waits until the problem has begun."""
         try:
             async with asyncio.timeout(_BEGIN_S):
                 while (asked := (await self._notes())["asked"]) is None:
@@ -198,7 +199,9 @@ def _files() -> dict[str, Path]:
 
 
 def instructions(names: Sequence[str], seed: int) -> dict[str, str]:
-    """What the pages ask for with this seed. They are opened once; the texts are kept in the cache folder."""
+    """The instructions of the pages with this seed. The pages are opened once, and the texts are kept in the cache
+    folder.
+    """
     kept = cache_folder() / PACKAGE / f"{installed_version()}-{seed}.json"
     known: dict[str, str] = json.loads(kept.read_text()) if kept.is_file() else {}
     missing = [name for name in names if name not in known]

@@ -31,7 +31,7 @@ from focusmem.suites.benchmark import (
 
 DOMAINS: Final = ("wikipedia", "shopping")
 SHOP: Final = "localhost:7770"
-"""Where the shop is in the benchmark's files."""
+"""The shop's address in the benchmark's files."""
 HELP: Final = (
     "MMInA's tasks are the folders wikipedia and shopping of the data set shulin16/mmina of huggingface.co (for "
     "non-commercial use): give the folder that holds both with --data."
@@ -54,7 +54,7 @@ class _Row(Row):
     eval: _Eval
     hop_cnt: int | None = None
     cnt_hop: int | None = None
-    """Only files of tasks with several hops have it."""
+    """Present only in files of tasks with several hops."""
 
 
 def load(source: Source, domain: str) -> Loaded:

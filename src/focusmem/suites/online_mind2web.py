@@ -43,7 +43,7 @@ def load(source: Source) -> Loaded:
 
 
 def same_task(name: str) -> str:
-    """An id without the date of its update, so that lists of ids outlive updates."""
+    """An id without the date of its update, so that lists of ids stay valid after an update."""
     return _SUFFIX.sub("", name)
 
 

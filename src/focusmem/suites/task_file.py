@@ -39,9 +39,11 @@ def _start_page(url: str) -> str:
     try:
         problem = check_address(url, check_allowed([_site_of(url)]))
     except (ConfigError, ValueError):
-        problem = "The address names no host, or names it in a way that is not accepted."
+        problem = "It names no host, or names it in a way that is not accepted"
+    if "://" not in url:
+        problem = "Put http:// or https:// in front of it"
     if problem is not None:
-        raise ValueError(f"is not the address of a page, such as https://shop.example/. {problem}")
+        raise ValueError(f"is not the address of a page, such as https://shop.example/. {problem.removesuffix('.')}")
     return url
 
 
@@ -79,8 +81,8 @@ class TaskSuite:
         revision: str | None = None,
         left_out: Mapping[str, str] | None = None,
     ) -> None:
-        """Without a judge, answers are compared with the tasks' right answers, if any task has one. `left_out` says of
-        tasks that cannot be attempted why.
+        """Without a judge, answers are compared with the tasks' right answers, if any task has one. `left_out` gives
+        the reason for each task that cannot be attempted.
         """
         self.name, self.tasks = name, tuple(tasks)
         self.revision, self.left_out = revision, dict(left_out or {})
@@ -93,12 +95,16 @@ class TaskSuite:
         cls,
         path: Path,
         *,
+        name: str | None = None,
         max_steps: int | None = None,
         presses_enter: bool | None = None,
         limits: BrowserLimits | None = None,
     ) -> Self:
-        """The suite is named after the file. `max_steps` and `presses_enter` replace those of every task."""
-        name = path.stem if is_safe_name(path.stem) else f"tasks-{sha256_hex(path.stem.encode())[:8]}"
+        """Without a name, the suite is named after the file. `max_steps` and `presses_enter` replace those of every
+        task.
+        """
+        if name is None:
+            name = path.stem if is_safe_name(path.stem) else f"tasks-{sha256_hex(path.stem.encode())[:8]}"
         lines = _read_lines(path)
         return cls(name, [_task(name, line, max_steps, presses_enter) for line in lines], limits=limits)
 
@@ -123,7 +129,7 @@ class TaskSuite:
         return cls("page", [_task("page", line, max_steps, presses_enter)], limits=limits)
 
     def kind_of(self, task: Task) -> str | None:
-        """The task's site if the file has several sites; reports group tasks by it."""
+        """The task's site if the file has several sites; reports group tasks by site."""
         return task.site if self._has_sites else None
 
     async def open_browsers(self, choice: BrowserChoice, stack: AsyncExitStack) -> MakeBrowser:

@@ -1,4 +1,4 @@
-"""WebVoyager: 643 tasks on 15 live sites. Tasks on Booking and Google Flights carry dates, which can be moved.
+"""WebVoyager: 643 tasks on 15 live sites. Tasks on Booking and Google Flights contain dates, which can be moved.
 
     {"web_name": "Allrecipes", "id": "Allrecipes--0", "ques": "Find a ...", "web": "https://www.allrecipes.com/"}
 
@@ -36,7 +36,7 @@ HELP: Final = (
 REFERENCES: Final = "reference_answer.json"
 
 WRITTEN: Final = date(2023, 12, 1)
-"""About when the tasks were written; a date without a year is the next such day."""
+"""Approximately the day on which the tasks were written. A date without a year means the next such day."""
 EARLIEST: Final = date(2023, 12, 18)
 """The earliest date in a dated task."""
 LATEST: Final = date(2024, 4, 4)
@@ -77,7 +77,7 @@ def _task(found: Found, num_days: int, references: dict[str, Any]) -> Task:
 
 
 def _check_dates(text: str, place: str) -> None:
-    """Refuses to move dates that somebody has edited: one distance does not fit both them and the original ones."""
+    """Refuses files with edited dates, because no single distance fits both the edited and the original dates."""
     try:
         dates = dates_in(text, written=WRITTEN)
     except ValueError:  # `shift_dates` reports it

@@ -44,11 +44,12 @@ class FunctionalPair:
 class Lesson:
     description: Description | None
     functional: tuple[FunctionalPair, ...] = ()
-    """Answers that hold exactly the requested fields. There may be none."""
+    """Answers with the requested fields, and nothing else; there may be none."""
 
 
 class _Card(Record):
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
+    """Increased also when other answers count as good. The lessons are then made again."""
     item: Digest
     description: Text
     description_ids: tuple[int, ...]

@@ -4,14 +4,15 @@ Paper, Appendix B.2. There, teacher and student have different system texts. Her
 difference is that the teacher reads raw evidence and the student reads memory tokens.
 """
 
+import json
 from pathlib import Path
 from typing import Literal, get_origin
 
 from focusmem.errors import RecordError
 from focusmem.files import sha256_hex
 from focusmem.schemas import Prompt, Record, Role, Turn, parse_record
-from focusmem.schemas.objects_in_text import objects_in
-from focusmem.schemas.record import JsonObject, Text
+from focusmem.schemas.objects_in_text import FoundObject, objects_in
+from focusmem.schemas.record import JsonObject, NonEmptyText, Text
 from focusmem.templates import Templates
 
 DESCRIBE = "describe"
@@ -19,7 +20,7 @@ _OWN_PROMPTS = Path(__file__).parent / "prompts"
 
 
 class _WrittenAction(Record):
-    name: Text
+    name: NonEmptyText
     arguments: JsonObject
 
 
@@ -65,27 +66,28 @@ SUBTYPES: dict[Role, tuple[str, ...]] = {
 class Discarded(Record):
     """The reason why an answer cannot be a target."""
 
-    reason: Literal["no object", "cut off", "malformed", "wrong fields", "several objects"]
+    reason: Literal["no object", "cut off", "malformed", "wrong fields", "empty field", "several objects"]
     message: Text
 
 
 def read_answer(subtype: str, text: str) -> str | Discarded:
-    """The object in a functional answer, as it was written. Like an action, it may stand in prose, in a fenced block or
-    in a list, and be repeated.
+    """The object in a functional answer. It may stand in prose, in a fenced block or in a list, and be repeated.
 
-    One object must hold exactly the fields of the subtype. Other objects are ignored, for example an action that the
-    answer quotes, or a second copy that was cut off. Several different objects with these fields make the answer
-    unusable, because it does not say which one is meant.
+    One object must hold the fields of the subtype, each with content. It may also stand as the only field of another
+    object, have further fields, which are left out, have a list of texts in place of a text, and trailing commas. The
+    result is the object as it was written, or written anew if something had to be changed.
+
+    Other objects are ignored, for example an action that the answer quotes, or a second copy that was cut off. Several
+    different objects with these fields make the answer unusable, because it does not say which one is meant.
     """
-    objects, broken = objects_in(text)
-    fitting, problems = dict[str, str](), list[str]()
+    objects, broken = objects_in(text, takes_trailing_commas=True)
+    fitting, problems = dict[str, str](), list[Discarded]()
     for found in objects:
-        try:
-            parse_record(TARGETS[subtype], found.text, "The answer")
-        except RecordError as error:
-            problems.append(str(error))
+        target = _as_target(TARGETS[subtype], found)
+        if isinstance(target, Discarded):
+            problems.append(target)
         else:
-            fitting.setdefault(found.canonical, found.text)
+            fitting.setdefault(target.canonical, target.text)
     if len(fitting) == 1:
         [answer] = fitting.values()
         return answer
@@ -94,8 +96,33 @@ def read_answer(subtype: str, text: str) -> str | Discarded:
     if broken is not None:
         return Discarded(reason=broken.reason, message=broken.message)
     if problems:
-        return Discarded(reason="wrong fields", message=problems[0])
+        return problems[0]
     return Discarded(reason="no object", message="The answer contains no JSON object.")
+
+
+def _as_target(kind: type[Record], found: FoundObject) -> FoundObject | Discarded:
+    """An object of an answer, with the fields of `kind` alone."""
+    written = fields = json.loads(found.text)
+    if len(written) == 1:
+        [inner] = written.values()
+        fields = inner if isinstance(inner, dict) else written
+    known = {name: _joined(fields[name]) for name in fields if name in kind.model_fields}
+    text = found.text if known == written else json.dumps(known, ensure_ascii=False)
+    try:
+        target = parse_record(kind, text, "The answer")
+    except RecordError as error:
+        return Discarded(reason="wrong fields", message=str(error))
+    empty = [name for name, value in target if isinstance(value, str) and not value.strip()]
+    if empty:
+        return Discarded(reason="empty field", message=f"The answer says nothing in {empty[0]}.")
+    return FoundObject(text, json.dumps(known, ensure_ascii=False, sort_keys=True))
+
+
+def _joined(value: object) -> object:
+    """A list of texts as one text."""
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return "; ".join(one for one in value if one.strip())
+    return value
 
 
 def schema_text(kind: type[Record]) -> str:

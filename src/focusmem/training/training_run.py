@@ -66,7 +66,7 @@ class TrainingRun:
         self.memory, self.unfinished = folder / "memory", folder / "unfinished"
         self._taught: set[str] = set()
         self._awaits_calibration = bool(stage.fresh_norms(policy))
-        self._held_out_shares = [] if held_out is None else self._shares_of(held_out)
+        self._held_out_share = None if held_out is None else self._whole(held_out)
 
     @property
     def is_over(self) -> bool:
@@ -103,25 +103,22 @@ class TrainingRun:
 
     def batches(self, data: TrainingData) -> Iterator[tuple[list[Prepared], float]]:
         """Yields this process's shares of each remaining batch."""
+        num_passes = self.config.num_passes
         return prepared_batches(
             data,
             Preparer(self.policy, self.stage.needs),
             range(self.step, self.num_steps),
-            shares=self._own_shares,
-            num_shares=self.team.size * self.config.num_passes,
+            shares=range(self.team.rank * num_passes, (self.team.rank + 1) * num_passes),
+            num_shares=self.team.size * num_passes,
             num_workers=self.config.num_workers,
             device=self.device,
         )
 
-    @property
-    def _own_shares(self) -> range:
-        """The shares of each batch that this process works on."""
-        num_passes = self.config.num_passes
-        return range(self.team.rank * num_passes, (self.team.rank + 1) * num_passes)
-
-    def _shares_of(self, held_out: HeldOut) -> list[Prepared]:
-        preparer = Preparer(self.policy, Needs(negatives=self.stage.is_gated))
-        return preparer.shares(held_out.batch, self._own_shares, self.team.size * self.config.num_passes)
+    def _whole(self, held_out: HeldOut) -> Prepared:
+        """All held-out decisions in one share: neighbours are sought within a share, and vital signs must not depend on
+        the number of processes."""
+        [share] = Preparer(self.policy, Needs(negatives=self.stage.is_gated)).shares(held_out.batch, [0], 1)
+        return share
 
     # One step
 
@@ -175,10 +172,10 @@ class TrainingRun:
 
     def _vital_signs(self) -> VitalSigns | None:
         """The vital signs with the weights after the step; measured only if a line is due."""
-        if not self._held_out_shares or not self._is_reported(self.step):
+        if self._held_out_share is None or not self._is_reported(self.step):
             return None
-        sums = torch.stack([self.objective.vital_sums(share) for share in self._held_out_shares]).sum(dim=0)
-        return VitalSigns.of(self.team.total(sums))
+        # Every process measures the same; the mean makes sure that all of them stop, or none.
+        return VitalSigns.of(self.team.total(self.objective.vital_sums(self._held_out_share)) / self.team.size)
 
     def check_vital_signs(self, report: StepReport) -> None:
         """Stops a run whose readout has run away: within the first tenth of its steps, the query change exceeds the

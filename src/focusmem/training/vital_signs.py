@@ -1,9 +1,9 @@
-"""Vital signs of readout and gate, on decisions that are not learnt from.
+"""Vital signs of readout and gate, on decisions that are not trained on.
 
 A dynamic readout starts as a fixed readout, and the loss also falls if it stays fixed. Therefore the action's
 likelihood is measured three times: with blocks read for the decision's own state, with blocks read for the state of a
-neighbouring decision, and with the fixed blocks. A readout for which another decision's state does as well has not been
-trained, whatever the loss says.
+neighbouring decision, and with the fixed blocks. If the state of another decision gives the same likelihood, the
+readout has not been trained, whatever the loss is.
 
 Shapes: B decisions, N uses of items, K memory tokens, D policy width, H compressor width.
 """
@@ -29,7 +29,7 @@ VITAL_SIGNS_NOTE: Final = "vital_signs"
 @dataclass(frozen=True)
 class VitalSigns:
     num_decisions: int
-    """Decisions with at least one block in front; all nats are means over these."""
+    """Number of decisions with at least one block before the prompt; all nats are means over these."""
     fixed_nats: float
     """Mean nats of an action with the fixed blocks, which are read with the base queries alone."""
     own_nats: float | None = None
@@ -39,15 +39,17 @@ class VitalSigns:
     base_query_rms: float | None = None
     """Root mean square of the base queries; None without a readout."""
     query_change_rms: float | None = None
-    """Root mean square of what the readout adds to them."""
+    """Root mean square of the query change, which the readout adds to the base queries."""
     ordinary_passage: float | None = None
-    """Share of ordinary blocks that the gate lets in; None without a gate."""
+    """Share of ordinary blocks that the gate accepts; None without a gate."""
     negative_passage: float | None = None
-    """Share of misleading blocks that the gate lets in; None if there were none."""
+    """Share of misleading blocks that the gate accepts; None if there were none."""
 
     @classmethod
     def of(cls, sums: Tensor) -> "VitalSigns | None":
-        """From the sums of any number of shares; None if no block was in front of any decision."""
+        """Computes the vital signs from the sums of any number of shares; None if no decision had a block before its
+        prompt.
+        """
         total = Sums(*sums.tolist())
         num = total.num_paired or total.num_alone
         if not num:
@@ -79,37 +81,37 @@ class VitalSigns:
         return self.shuffled_nats - self.own_nats < INERT_NATS
 
     def as_plain(self) -> dict[str, Any]:
-        """As metrics and cards hold it."""
+        """The values as metrics and cards store them."""
         own = {field.name: getattr(self, field.name) for field in fields(self)}
         return own | {"query_change": self.query_change, "is_inert": self.is_inert}
 
 
 @dataclass(frozen=True)
 class Sums:
-    """What a share adds to the vital signs."""
+    """The sums that a share contributes to the vital signs."""
 
     changed: float = 0.0
-    """Squares of the query changes."""
+    """Sum of the squares of the query changes."""
     based: float = 0.0
-    """Squares of the base queries."""
+    """Sum of the squares of the base queries."""
     num_numbers: float = 0.0
-    """How many squares each is the sum of; zero without a readout."""
+    """Number of squares in each of the two sums; zero without a readout."""
     own: float = 0.0
     shuffled: float = 0.0
     fixed: float = 0.0
     num_paired: float = 0.0
-    """Decisions of shares with several; `own`, `shuffled` and `fixed` are over these."""
+    """Number of decisions in shares with several decisions; `own`, `shuffled` and `fixed` are sums over these."""
     own_alone: float = 0.0
     fixed_alone: float = 0.0
     num_alone: float = 0.0
-    """Decisions that are alone in their share, and so have no neighbour."""
+    """Number of decisions that are alone in their share and therefore have no neighbour."""
     ordinary: float = 0.0
     ordinary_kept: float = 0.0
     negative: float = 0.0
     negative_kept: float = 0.0
 
     def tensor(self, device: torch.device) -> Tensor:
-        """As numbers that may be added over shares and processes."""
+        """The sums as numbers, which may be added over shares and processes."""
         values = [getattr(self, field.name) for field in fields(self)]
         return torch.tensor(values, dtype=torch.float64, device=device)
 
@@ -120,8 +122,8 @@ def sums_of_share(
 ) -> Sums:
     """The sums of a share during training, with the current weights and without dropout.
 
-    Nats are with all ordinary blocks in front, whatever the gate decides, so that they stay comparable as it learns.
-    The gate's decisions are those of acting, where logits are compared with the threshold.
+    Nats are measured with all ordinary blocks before the prompt, whatever the gate decides, so that they stay
+    comparable while the gate learns. The gate decides as in acting: its logits are compared with the threshold.
     """
     if not rows.decisions or not share.item_of_use:
         return Sums()
@@ -158,8 +160,8 @@ def sums_of_memory(
     is_dynamic: bool,
     max_tokens: int,
 ) -> Sums:
-    """The sums of decisions that this memory stands in front of. With other states and with the base queries the same
-    blocks are kept, so that only the reading differs.
+    """The sums over decisions with this memory before their prompt. The same blocks are kept when they are read with
+    other states or with the base queries, so that only the reading differs.
     """
     if memory is None or not any(memory.keep):
         return Sums()
@@ -206,15 +208,15 @@ def neighbours(share: Prepared, num_decisions: int) -> list[int]:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The decisions on which a run's vital signs are measured. They are the same at every step."""
+    """The decisions on which a run measures its vital signs. They are the same at every step."""
 
     batch: TrainingBatch
     is_learnt_from: bool
-    """Whether the run also learns from them, because its data has nothing else."""
+    """Whether the run also trains on them, because its data has no other decisions."""
 
     @classmethod
     def of(cls, data: TrainingData, *, num_steps: int, num_decisions: int) -> "HeldOut":
-        """The batch that the data holds out, or its last batch, which most runs do not reach."""
+        """The batch that the data holds out; otherwise the last batch of the data, which most runs do not reach."""
         own, last = getattr(data, "held_out", None), data.num_batches - 1
         batch = data.batch(last) if own is None else own
         return cls(batch.with_memory(num_decisions), is_learnt_from=own is None and last < num_steps)

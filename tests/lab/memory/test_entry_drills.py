@@ -31,7 +31,7 @@ def source(world, policy, bank, **changes) -> LabDecisions:
 
 
 def words_of(prompt) -> str:
-    return " ".join(part for turn in prompt for part in turn.parts if isinstance(part, str))
+    return "".join(part for turn in prompt for part in turn.parts if isinstance(part, str))
 
 
 def pictures_of(prompt) -> list[Screenshot]:

@@ -28,7 +28,7 @@ def test_near_misses_come_in_place_of_hits(world):
     task = make_task(world, "eo-3", "errand", "evaluation", 0)
     retriever = MisledRetriever(world, LabMisleading(labels=("near", "stale"), replaces_hits=True, num_each=2))
     decision = first_decision(world, task)
-    [search] = retriever.find([decision], 3)
+    [search] = retriever.find([decision], 3, 3)
     names = [found.hit.trajectory_id for found in search.found]
     assert [label_of(name) for name in names] == ["near", "stale", "near"]
     assert [found.hit.rank for found in search.found] == [0, 1, 2]

@@ -30,7 +30,7 @@ def corpus():
 
 
 def prompt_text(prompt) -> str:
-    return " ".join(part for turn in prompt for part in turn.parts if isinstance(part, str))
+    return "".join(part for turn in prompt for part in turn.parts if isinstance(part, str))
 
 
 def office_of(corpus, path):

@@ -1,4 +1,3 @@
-"""In: a decision; what a model wrote.
-Out: the prompt that this kind of model expects; one of our seven actions, and where on the screenshot it points.
-Does not know memory, browsers, or how a model is reached.
+"""In: a decision; a model's reply. Out: the prompt that this kind of model expects; one of our seven actions, and the
+point on the screenshot that it names. Does not know memory, browsers, or how a model is reached.
 """

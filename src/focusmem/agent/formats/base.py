@@ -1,7 +1,9 @@
-"""The seam: the action format of a model. Ours is JSON with descriptions; other agents write calls with coordinates.
+"""The seam: the action format of a model. Our own format is JSON with descriptions; other agents write calls with
+coordinates.
 
 A foreign format has the prompt that its model was trained for, and a parser that turns a reply into one of our seven
-actions and a point on the screenshot. What has no equivalent among the seven is an unreadable action that says so.
+actions and a point on the screenshot. An action without an equivalent among the seven becomes an unreadable action with
+an explanation.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,11 +25,11 @@ FormatName = Literal["json", "ui-tars-pixels", "ui-tars-thousandths", "ui-venus"
 
 @dataclass(frozen=True)
 class Choice:
-    """An action, and the place where its model points."""
+    """An action, and the point that the model gave."""
 
     action: AnyAction
     point: tuple[int, int] | None = None
-    """A pixel of the screenshot; None if the action is described in words, or needs no place."""
+    """A pixel of the screenshot; None if the element is described in words, or the action needs no point."""
 
 
 Reader = Callable[[str, Observation], Choice]
@@ -37,13 +39,13 @@ Reader = Callable[[str, Observation], Choice]
 class ActionFormat(Protocol):
     @property
     def digest(self) -> str:
-        """Equal for equal wordings of the prompt."""
+        """A digest that is equal for equal wordings of the prompt."""
 
     def prompt(self, decision: Decision) -> Prompt:
-        """What the model is asked."""
+        """The prompt for a decision."""
 
     def read(self, answer: str, seen: Observation) -> Choice:
-        """What the model chose. Raises UnreadableActionError."""
+        """The action in the model's reply. Raises UnreadableActionError."""
 
 
 def read_json(answer: str, seen: Observation) -> Choice:
@@ -62,7 +64,7 @@ def unsupported(name: str) -> UnreadableActionError:
 
 
 def chosen(name: str, *, reasoning: str = "", point: tuple[int, int] | None = None, **arguments: str) -> Choice:
-    """One of our actions; a value that it cannot have makes the reply unreadable."""
+    """Builds one of our actions. An invalid value makes the reply unreadable."""
     thoughts = {"reasoning": reasoning[:MAX_ARGUMENT_LENGTH]} if reasoning else {}
     try:
         return Choice(make_action(name, **arguments, **thoughts), point)
@@ -77,7 +79,9 @@ def clicked(point: Point, seen: Observation, *, reasoning: str = "") -> Choice:
 
 
 def typed(text: str, point: Point | None, seen: Observation, *, reasoning: str = "") -> Choice:
-    """A line break at the end asks for Enter, which is the suite's decision; alone it is the key itself."""
+    """Drops a line break at the end, which asks for Enter, because the suite decides about Enter. A text that is only a
+    line break becomes the Enter key.
+    """
     written = text.rstrip("\n")
     if text and not written:
         return chosen("press_key", key="Enter", reasoning=reasoning)
@@ -95,7 +99,9 @@ def scrolled(direction: str, point: Point | None, seen: Observation, *, reasonin
 
 
 def pixel_of(point: Point, seen: Observation) -> tuple[int, int]:
-    """The pixel of the screenshot that a point means. A point far outside is the model's error, not the world's."""
+    """The pixel of the screenshot that a point refers to. A point far outside the screenshot is the model's error, not
+    the world's.
+    """
     try:
         return point.pixel(seen.screenshot.width, seen.screenshot.height)
     except GroundingError as error:
@@ -116,7 +122,7 @@ def seen_size(seen: Observation) -> tuple[int, int]:
 
 
 def describe(pixel: tuple[int, int], controls: Sequence[ControlInfo]) -> str:
-    """The element at a pixel in words, so that records and memory can be read without the coordinates."""
+    """Describes the element at a pixel in words, so that records and memory can be read without the coordinates."""
     x, y = pixel
     under = [
         one for one in controls if 0 <= x - one.left < one.width and 0 <= y - one.top < one.height and one.name.strip()

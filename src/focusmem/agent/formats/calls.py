@@ -1,4 +1,5 @@
-"""Reads calls such as `click(start_box='(197,525)')`, the grammar of several agents. Nothing is evaluated."""
+"""Reads calls such as `click(start_box='(197,525)')`, which several agents write. The text is parsed, never "
+"executed."""
 
 import re
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ _PLACE: Final = re.compile(rf"[(\[]?\s*{_NUMBER}{_NEXT}(?:{_NEXT}{_NEXT})?\s*[)\
 class Call:
     name: str
     arguments: dict[str, str]
-    """Texts without their quotes; other values as they are written."""
+    """The arguments by name: texts without their quotes, other values unchanged."""
 
 
 def read_call(text: str) -> Call:
@@ -51,7 +52,7 @@ def read_call(text: str) -> Call:
 
 
 def read_place(text: str | None) -> tuple[float, float]:
-    """A point, or the middle of a box, in the ways in which models write them."""
+    """Reads a point, or the middle of a box, in the notations that models use."""
     found = None if text is None else _PLACE.fullmatch(_TAGS.sub(" ", text).strip())
     if found is None:
         raise UnreadableActionError(f"The place {(text or '')[:60]!r} is neither a point nor a box.")

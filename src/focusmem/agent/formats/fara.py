@@ -1,4 +1,4 @@
-"""Fara: thoughts and a tool call in JSON, with places in pixels.
+"""Fara: thoughts and a tool call in JSON, with points in pixels.
 
 Format: github.com/microsoft/fara at 3f3f1fd, `src/fara/_prompts.py` and `src/fara/fara_agent.py`. Pixels are those of
 the screenshot as the model sees it, with sides that are multiples of 28.
@@ -96,7 +96,7 @@ class Fara:
 
 
 def _tool_call(answer: str) -> tuple[str, dict[str, Any]]:
-    """What stands before the call, and its arguments."""
+    """The text before the call, and the call's arguments."""
     if len(answer) > MAX_REPLY_LENGTH:
         raise UnreadableActionError(f"The reply is too long: {len(answer)} characters.")
     calls = _TOOL_CALL.findall(answer)

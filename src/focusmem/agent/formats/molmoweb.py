@@ -1,4 +1,4 @@
-"""MolmoWeb: a JSON object with a thought and an action, with places in percent of the screenshot.
+"""MolmoWeb: a JSON object with a thought and an action, with points in percent of the screenshot.
 
 Format: github.com/allenai/molmoweb at 6a841b4, `agent/multimodal_agent.py` and `agent/actions.py`.
 """
@@ -17,7 +17,7 @@ from focusmem.schemas.action import MAX_REPLY_LENGTH
 from focusmem.thinking import set_thinking_aside
 
 NUM_STEPS: Final = 3
-"""The latest steps are told, in words alone."""
+"""The prompt lists this many of the latest steps, in words only."""
 _SHOWN_CHARACTERS: Final = 100
 _ANSWER, _EXIT = "[ANSWER]", "[EXIT]"
 

@@ -1,4 +1,4 @@
-"""The texts of a format's prompt, and what is told about actions that failed."""
+"""The texts of a format's prompt, and the text about a failed action."""
 
 from pathlib import Path
 
@@ -23,6 +23,6 @@ class FormatTexts:
         return self._templates.fill(name, **values)
 
     def problem(self, decision: Decision, number: int) -> str:
-        """What went wrong in the step before the given one, counted from zero; empty if nothing did."""
+        """The error of the step before the given one, counted from zero; empty if there was none."""
         error = decision.steps[number - 1].error if number else None
         return self._templates.fill("problem", error=error) if error and self._shows_errors else ""

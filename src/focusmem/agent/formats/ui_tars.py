@@ -1,4 +1,4 @@
-"""UI-TARS: a thought and one call, with places in pixels (UI-TARS-1.5) or in thousandths of the screenshot (UI-TARS).
+"""UI-TARS: a thought and one call, with points in pixels (UI-TARS-1.5) or in thousandths of the screenshot (UI-TARS).
 
 Format: github.com/bytedance/UI-TARS, `codes/ui_tars/prompt.py`, `action_parser.py` and `README_coordinates.md` at
 582f3a7. Pixels are those of the screenshot as the model sees it, with sides that are multiples of 28.
@@ -25,18 +25,18 @@ from focusmem.errors import UnreadableActionError
 from focusmem.schemas import Observation, Prompt, Screenshot, Turn
 
 NUM_SCREENSHOTS: Final = 5
-"""The latest screenshots are shown, this many with the current one; of older steps only the words."""
+"""Number of screenshots in the prompt, including the current one. Older steps are shown in words only."""
 
 _PLACES: Final = ("start_box", "point")
 _PLAIN_BOX: Final = re.compile(r"(start_box|end_box)='(\(-?\d+,\s*-?\d+\))'")
 
 _AROUND: Final = re.compile(r"\s*(?:```|</\w+>)\s*\Z")
-"""What some versions of the model put around an action: a fence, or a tag such as <computer_env>."""
+"""The wrapper that some versions of the model put around an action: a fence, or a tag such as <computer_env>."""
 
 
 class UiTars:
     def __init__(self, prompts: Path | None = None, *, has_pixels: bool, shows_errors: bool = True) -> None:
-        """With `has_pixels`, places are in pixels; otherwise in thousandths."""
+        """With `has_pixels`, points are in pixels; otherwise in thousandths."""
         self._has_pixels = has_pixels
         self._texts = FormatTexts("ui_tars", {"task": {"task"}}, prompts, shows_errors=shows_errors)
 

@@ -1,4 +1,4 @@
-"""UI-Venus-1.5: thoughts, one call, and a conclusion, each in its tags, with places in thousandths of the screenshot.
+"""UI-Venus-1.5: thoughts, one call, and a conclusion, each in its tags, with points in thousandths of the screenshot.
 
 Format: github.com/inclusionAI/UI-Venus at c3a1442, `models/navigation/utils.py` (the actions on web pages) and
 `Venus_framework/policy/ui_venus_policy.py` (the scale of places).
@@ -79,7 +79,7 @@ def _choice(call: Call, seen: Observation, conclusion: str) -> Choice:
 
 
 def _scroll(arguments: dict[str, str], seen: Observation, conclusion: str) -> Choice:
-    """A direction; or a finger's way over the screen, which moves the page the other way."""
+    """Reads a direction, or a swipe over the screen, which scrolls the page the opposite way."""
     if "direction" in arguments:
         return scrolled(arguments["direction"], None, seen, reasoning=conclusion)
     start, end = read_place(arguments.get("start")), read_place(arguments.get("end"))

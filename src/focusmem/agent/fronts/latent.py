@@ -35,7 +35,7 @@ class MemoryUse:
     chunk_events: Annotated[int, Field(ge=1)] = CHUNK_EVENTS
     """W in the paper: events per working chunk."""
     num_recent: _Count = NUM_RECENT
-    """The number of latest events that the prompt itself shows."""
+    """The number of latest events that the prompt itself shows. The query of a search reads no earlier ones."""
     is_dynamic: bool = True
     """Whether blocks are read for the current state."""
     is_gated: bool = True

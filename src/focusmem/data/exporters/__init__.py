@@ -1,4 +1,4 @@
 """In: finished attempts, as judges see them.
-Out: result folders as benchmarks' own scripts read them, and what these cannot hold.
+Out: result folders in the form that benchmarks' own scripts read, and a list of what this form cannot hold.
 Does not know runs, banks, or which agent acted.
 """

@@ -1,4 +1,4 @@
-"""The seam: a writer of result folders. It sees an attempt as judges do, so it knows neither run nor method."""
+"""The seam: a writer of result folders. It gets the judges' view of an attempt, so it knows neither run nor method."""
 
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -14,17 +14,17 @@ _FORBIDDEN: Final = frozenset("/\\\0")
 class Exporter(Protocol):
     @property
     def cannot_hold(self) -> tuple[str, ...]:
-        """What every export in this format loses."""
+        """Information that every export in this format loses."""
 
     def folder(self, task_id: str) -> str:
         """The name of an attempt's folder, made from the task's id in its benchmark."""
 
     def write(self, attempt: Attempt, folder: Path) -> tuple[str, ...]:
-        """Writes an attempt that took a step into a new folder. Returns what was changed to fit the format."""
+        """Writes an attempt with at least one step into a new folder. Returns the changes that the format required."""
 
 
 def native_id(task_id: str) -> str:
-    """The task's id in its benchmark: without the suite's name. It has to be usable as the name of a folder."""
+    """The task's id in its benchmark, without the suite's name. It must be usable as a folder name."""
     name = task_id.partition("/")[2] or task_id
     is_usable = name.isprintable() and not _FORBIDDEN & set(name) and name.strip(". ")
     if not is_usable or len(name.encode()) > _MAX_NAME_BYTES:

@@ -1,6 +1,6 @@
 """Writes MolmoWeb's result folders, as `benchmarks/evaluate.py` reads them, without `trajectory.html`.
 
-Actions are those of `agent/actions.py`. A click whose place is not known becomes a `click` on no element, with our
+Actions are those of `agent/actions.py`. A click at an unknown point becomes a `click` without an element, with our
 words as its description.
 """
 

@@ -1,6 +1,6 @@
 """Writes Online-Mind2Web's result folders, as `src/run.py` reads them.
 
-The action history is worded as our own judges see it, so that both judge by the same lines.
+The action history is worded as our own judges see it, so that both judges read the same lines.
 """
 
 import json

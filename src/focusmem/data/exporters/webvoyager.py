@@ -1,6 +1,6 @@
 """Writes WebVoyager's result folders, as `evaluation/auto_eval.py` and DeepShop's scripts read them.
 
-An element is named in words where the benchmark's agent writes a number. `PressKey` and `Goto` are names of ours; the
+An element is named in words where the benchmark's agent writes a number. `PressKey` and `Goto` are our own names; the
 benchmark's evaluation reads only the task, the answer and the screenshots.
 """
 
@@ -60,13 +60,15 @@ class WebVoyagerExporter:
 
 
 class _Slots:
-    """Fits texts into the places that the format has for them, and notes what that changes."""
+    """Changes texts to fit the format, and records the changes."""
 
     def __init__(self) -> None:
         self.changes: dict[str, None] = {}
 
     def task(self, text: str) -> str:
-        """One line, since the evaluation reads no more, and without the words that end it there."""
+        """The instruction as one line, because the evaluation reads only one, and without the words that would end it
+        there.
+        """
         found = " ".join(text.split()).replace("Please interact with", "please interact with")
         return self._noted(text.strip(), found, "the task was put on one line")
 
@@ -88,7 +90,9 @@ class _Slots:
         return found or " "  # the evaluation would read an empty answer as a bracket
 
     def prose(self, text: str) -> str:
-        """The evaluation takes the first ANSWER in the last message for the answer, and Action: for an action."""
+        """Writes ANSWER and Action: in small letters. The evaluation reads the first ANSWER in the last message as the
+        start of the answer, and Action: as the start of an action.
+        """
         found = text.replace(ANSWER, ANSWER.lower()).replace("Action:", "action:")
         return self._noted(text, found, f"{ANSWER} or Action: was written in small letters")
 

@@ -1,7 +1,7 @@
-"""The seam: a reader of other people's results, with what all readers share.
+"""The seam: a reader of other agents' results, with the code that all readers share.
 
-Files come from anywhere, so a reader trusts nothing: no path in a file leads out of its folder, sizes are limited, and
-whatever cannot be converted faithfully is refused with a reason.
+Files may come from anywhere, so a reader does not trust them: no path in a file may lead out of its folder, sizes are
+limited, and a result that cannot be converted faithfully is refused with a reason.
 """
 
 import base64
@@ -47,14 +47,14 @@ class RejectedError(RecordError):
 
 
 def no_equivalent(action: object) -> RejectedError:
-    """The trajectory holds an action that none of our seven can stand for."""
+    """The trajectory has an action without an equivalent among our seven."""
     name = _printable(str(action))[:_NAME_LENGTH]
     return RejectedError(f"no equivalent of {name}", f"The action {name!r} has no equivalent among the seven.")
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What the user says about the results."""
+    """The user's options for the import."""
 
     suite: str
     """The first part of task ids."""
@@ -73,18 +73,18 @@ class Imported:
     closing: Closing | None = None
     outcome: Outcome = "not_judged"
     reason: str = "The files hold no verdict."
-    """Where the outcome comes from."""
+    """The source of the outcome."""
     judge: str | None = None
-    """Who judged, as the files name it; None if nobody did."""
+    """The judge's name in the files; None if there was no judge."""
 
 
 class Importer(Protocol):
     @property
     def suite(self) -> str:
-        """The suite that results belong to if the user names none."""
+        """The suite of the results if the user names none."""
 
     def find(self, path: Path) -> list[Path]:
-        """The files or folders at or below a path that look like one result each, damaged ones included."""
+        """The files or folders at or below a path that each look like one result, including damaged ones."""
 
     def read(self, place: Path, choice: Choice) -> Imported:
         """Raises RejectedError, or another error of the user's, for a result that is not imported."""
@@ -94,8 +94,8 @@ class Importer(Protocol):
 
 
 def folders_with(path: Path, marker: str, *, or_looks_like: str | None = None) -> list[Path]:
-    """Folders at or below a path that hold the file `marker`, or an entry whose absence of a marker is a defect. Links
-    are not followed, and nothing is looked for inside a folder that was found.
+    """Folders at or below a path that hold the file `marker`, or an entry that matches `or_looks_like`. A folder with
+    only the latter is damaged. Links are not followed. The search does not enter folders that it has found.
     """
     found = []
     for folder, subfolders, files in os.walk(path):
@@ -108,7 +108,7 @@ def folders_with(path: Path, marker: str, *, or_looks_like: str | None = None) -
 
 
 def files_like(path: Path, pattern: str) -> list[Path]:
-    """Files with such a name at or below a path, or the file itself whatever its name is."""
+    """Files with such a name at or below a path. If the path is a file, it is returned whatever its name is."""
     return [path] if path.is_file() else sorted(file for file in path.rglob(pattern) if not file.is_dir())
 
 
@@ -150,7 +150,7 @@ def picture_of(data: bytes, name: str) -> Screenshot:
 
 
 def picture_in_text(text: object, name: str) -> Screenshot:
-    """A PNG in base 64, as a data URI or bare."""
+    """Reads a PNG in base 64, with or without the prefix of a data URI."""
     if not isinstance(text, str) or len(text) > MAX_PNG_BYTES * 4 // 3 + 100:
         raise RejectedError(BAD_SCREENSHOT, f"{name} is no picture in base 64, or it is too large.")
     start = _DATA_URI.match(text)
@@ -214,7 +214,7 @@ def as_instruction(text: object) -> str:
 
 
 def converted(name: str, *, reasoning: str | None = None, **arguments: str | None) -> AnyAction:
-    """One of our actions; arguments that are None are left out."""
+    """Builds one of our actions; arguments that are None are left out."""
     values = {key: value for key, value in arguments.items() if value is not None}
     thoughts = (
         {} if not (reasoning or "").strip() else {"reasoning": storable_text(reasoning or "")[:MAX_ARGUMENT_LENGTH]}
@@ -227,17 +227,17 @@ def converted(name: str, *, reasoning: str | None = None, **arguments: str | Non
 
 
 class Recording:
-    """The steps of one attempt, as they are read."""
+    """Collects the steps of one attempt while they are read."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self.screenshots: dict[str, Screenshot] = {}
         self.closing: Closing | None = None
         self.typing: set[bool] = set()
-        """Whether Enter followed, for each text that was typed."""
+        """For each typed text, whether Enter followed."""
 
     def add(self, screenshot: Screenshot, action: AnyAction | None, **about: Any) -> None:
-        """`about` holds further fields of the step."""
+        """`about` holds additional fields of the step."""
         if len(self.steps) == MAX_STEPS:
             raise RejectedError(UNREADABLE, f"The attempt has more than {MAX_STEPS} steps.")
         if self.has_stopped:
@@ -250,7 +250,7 @@ class Recording:
         self.closing = Closing(screenshot=screenshot.ref(), url=url)
 
     def blame(self, error: str) -> None:
-        """Says what went wrong with the last action."""
+        """Records the error of the last action."""
         if self.steps:
             self.steps[-1] = self.steps[-1].model_copy(update={"error": error})
 
@@ -261,7 +261,7 @@ class Recording:
 
     @property
     def presses_enter(self) -> bool | None:
-        """Whether typing pressed Enter, by one rule for all texts; None if nothing was typed, or nobody knows."""
+        """Whether typing pressed Enter, by one rule for all texts; None if nothing was typed, or if it is not known."""
         if len(self.typing) > 1:
             raise no_equivalent("typing that only sometimes presses Enter")
         return next(iter(self.typing), None)

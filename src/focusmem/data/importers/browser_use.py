@@ -2,10 +2,10 @@
 
 Format: github.com/browser-use/browser-use at 85ddbfe, `browser_use/agent/views.py`, `browser_use/browser/views.py` and
 `browser_use/tools/views.py`; the names of actions in its earlier versions are read too. A step with several actions has
-one screenshot for all of them, so nobody knows what the later ones saw: such a history is refused.
+only one screenshot, so the page before the later actions is unknown. Such a history is refused.
 
-A history names its screenshots by their path on the machine where it was made. Only the last part of that path is
-used: the file is looked for beside the history and in a folder `screenshots` there.
+A history names its screenshots by their path on the machine where it was made. Only the file name of that path is used.
+The file is searched beside the history, and in the folder `screenshots` beside it.
 """
 
 import os
@@ -86,7 +86,7 @@ class BrowserUseImporter:
 
 
 def _instruction(steps: list[dict[str, Any]], told: str | None) -> str:
-    """What the user says, or what the agent was told at its first step."""
+    """The user's instruction for this history, or the task that the agent got at its first step."""
     if told is not None:
         return as_instruction(told)
     for step in steps:
@@ -207,7 +207,7 @@ def _words(values: dict[str, Any], element: Any) -> str:
 
 
 def _verdict(steps: list[dict[str, Any]]) -> dict[str, Any]:
-    """The verdict of browser-use's own judge, if it was asked. What the agent says of itself is no verdict."""
+    """The verdict of browser-use's own judge, if it was asked. The agent's own claim is not a verdict."""
     results = steps[-1].get("result") if steps else None
     last = results[-1] if isinstance(results, list) and results else None
     judgement = last.get("judgement") if isinstance(last, dict) else None

@@ -1,9 +1,9 @@
 """CoMEM's trajectories: `<dataset>/<domain>/<model>/<run>/{success,positive,negative}/<id>.jsonl`.
 
 Format: github.com/WenyiWU0111/CoMEM-Agent at 008808c, `utils/training_data_collector.py` and `agent/agent.py`. Each
-file holds one JSON object, with all screenshots inside it at two thirds of their size. A failed attempt may be cut in
-two at its first error: the part before it is imported as a failure, the part after it begins in the middle and is
-refused.
+file holds one JSON object, with all screenshots inside it at two thirds of their size. A failed attempt may be split at
+its first error. The part before the error is imported as a failure. The part after it begins in the middle of the
+attempt and is refused.
 """
 
 import json
@@ -69,7 +69,7 @@ def _part(place: Path) -> str | None:
 
 
 def _screenshot(one: dict[str, Any], number: int) -> Screenshot:
-    """The last picture of the round's messages: pictures of earlier searches come before it."""
+    """The last picture of the round's messages. Pictures of earlier searches come before it."""
     pictures: list[Any] = []
     for item in as_list(one.get("messages"), "messages"):
         content = as_object(item, "A message").get("content")
@@ -82,7 +82,7 @@ def _screenshot(one: dict[str, Any], number: int) -> Screenshot:
 
 
 def _add(recording: Recording, screenshot: Screenshot, reply: str) -> set[bool]:
-    """Returns whether Enter followed, if a text was typed: in this harness it always does."""
+    """Returns {True} if a text was typed, because Enter always follows in this harness; otherwise an empty set."""
     found = _object_in(reply)
     if found is None:
         recording.add(screenshot, None, reply=reply, error="The reply holds no action in JSON.")
@@ -137,7 +137,7 @@ def _action(found: dict[str, Any]) -> AnyAction:
 
 
 def _verdict(document: dict[str, Any]) -> dict[str, Any]:
-    """The verdict of the harness's own model. A part of an attempt belongs to one that failed."""
+    """The verdict of the harness's own model. Only failed attempts are split into parts."""
     outer = document.get("evaluation")
     inner = outer.get("evaluation") if isinstance(outer, dict) else None
     correct = inner.get("Correctness") if isinstance(inner, dict) else None

@@ -1,7 +1,7 @@
 """MolmoWeb's result folders: `<task>/trajectory.json`, `metadata.json` and `images/screenshot_<NNN>.png`.
 
 Format: github.com/allenai/molmoweb at 6a841b4, `benchmarks/traj_logging.py`, `benchmarks/evaluate.py` and
-`agent/actions.py`. An attempt that broke lies in a folder `errors` inside its task's folder, and is not imported.
+`agent/actions.py`. A broken attempt is stored in a folder `errors` inside its task's folder, and is not imported.
 """
 
 import re
@@ -40,7 +40,7 @@ ERRORS: Final = "errors"
 
 _VERDICTS: Final = "*_verdict.json"
 _MADE_UP: Final = re.compile(r"(left|right|middle) (dbl|mouse_|mouse_dbl)?click (at|on) |type '|type \"|scroll |press ")
-"""How the harness describes an action by itself."""
+"""The descriptions that the harness itself generates for actions."""
 _ON_ELEMENT: Final = re.compile(r"left click on (?!element with bid=)(.+) \((?:not )?clickable\)", re.DOTALL)
 
 Place = tuple[int, int]
@@ -118,7 +118,7 @@ class _Reader:
         return picture_of(read_bytes(inside(folder, name)), str(name))
 
     def _is_exit(self, name: Any, values: Any) -> bool:
-        """Whether the step only says that the attempt has ended, after an answer."""
+        """Whether the step follows the answer and only marks the end of the attempt."""
         is_message = name == "send_msg_to_user" and isinstance(values, dict)
         return is_message and str(values.get("msg")).strip().startswith(EXIT) and self.recording.has_stopped
 
@@ -183,7 +183,7 @@ def _element(properties: Any) -> str | None:
 
 
 def _own_words(words: str | None) -> str | None:
-    """A description that somebody wrote; what the harness makes up counts only if it names the element."""
+    """A written description. A description that the harness generated is used only if it names the element."""
     if words is None or not _MADE_UP.match(words):
         return words
     found = _ON_ELEMENT.fullmatch(words)

@@ -1,7 +1,7 @@
 """Online-Mind2Web's result folders: `<task id>/result.json` beside `trajectory/<number>....png`.
 
 Format: github.com/OSU-NLP-Group/Online-Mind2Web at 37412f9, `data/README.md`, `data/example` and `src/run.py`. The
-benchmark says how results are laid out, not how actions are worded. A line `<element> -> NAME: value` is read; any
+benchmark defines the layout of results, but not the wording of actions. A line `<element> -> NAME: value` is read; any
 other wording is refused.
 """
 
@@ -81,7 +81,8 @@ def _thoughts(result: dict[str, Any]) -> list[str]:
 
 
 def _recording(pages: list[Screenshot], lines: list[str], thoughts: list[str], answer: str | None) -> Recording:
-    """Each action has the page before it; one more page is what the answer was given on, or the last page."""
+    """Each action has the screenshot before it. One additional screenshot is the page of the answer, or the last "
+    "page."""
     if len(pages) != len(lines) + 1 and (answer is not None or len(pages) != len(lines)):
         raise RejectedError(
             UNEVEN,

@@ -171,7 +171,7 @@ def _read(words: str) -> tuple[str | None, str, str]:
 
 
 def _described(label: str, elements: dict[str, str]) -> str:
-    """A number in words; anything else is a description already."""
+    """Words for an element that is given by its number. Any other text is already a description."""
     if not label.isdecimal():
         return label
     text = elements.get(label)
@@ -179,7 +179,7 @@ def _described(label: str, elements: dict[str, str]) -> str:
 
 
 def _trouble(text: str, *, is_first: bool) -> str | None:
-    """What the harness says about the action before; None if it says nothing."""
+    """The harness's message about the previous action; None if there is none."""
     if is_first:
         return None
     if OBSERVATION not in text:

@@ -24,8 +24,9 @@ from safetensors.torch import save as write_tensors
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from focusmem.agent.prompt import NUM_RECENT
 from focusmem.bank.embedder import EmbedderConfig, QwenEmbedder
-from focusmem.bank.forms import LABORATORY, NUM_RECENT, Event, Moment
+from focusmem.bank.forms import LABORATORY, Event, Moment
 from focusmem.errors import CheckpointError, StorageError, TrainingError
 from focusmem.files import sha256_hex, whole_folder, write_whole
 from focusmem.lab.policy.drawing import all_pixels_of, drawn_ahead, placeholder

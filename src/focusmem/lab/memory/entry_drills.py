@@ -1,7 +1,8 @@
 """Drills of entries: an item shows many values of an office, and each decision asks for one of them.
 
-From easy to hard: told in words, seen in one view, in a chunk of history, in a whole trajectory, and as the agent is
-asked. Several decisions ask the same item for different entries, so that only the question tells which one counts.
+From easy to hard, the values are given in words, in one view, in a chunk of history, in a whole trajectory, and with
+the agent's own prompt. Several decisions ask the same item for different entries, so that only the question says which
+entry is needed.
 """
 
 import random
@@ -28,26 +29,26 @@ from focusmem.training.batch import Decision, ItemUse, TrainingBatch, TrainingIt
 
 EntryHow = Literal["told", "seen", "in a chunk", "in a trajectory", "as it is"]
 """How an item shows entries: in words, in one view, in a chunk of the history of a visit with notices, or in a whole
-trajectory of the staff. `as it is` asks as the agent is asked, with a trajectory or with all of the history.
+trajectory of the staff. `as it is` uses the agent's prompt, with a trajectory or with the whole history.
 """
 _SEEN_KINDS = ("notice", "relay")
 
 
 @checked_dataclass(frozen=True, kw_only=True)
 class EntryDrills:
-    """The drills of entries of one batch; they need offices."""
+    """The settings for the entry drills of a batch. The drills need offices."""
 
     num: NonNegativeInt = 0
     """Items."""
     num_asked: PositiveInt = 4
-    """At most this many entries of an item are asked for."""
+    """Maximum number of entries of an item that decisions ask for."""
     how: Annotated[tuple[EntryHow, ...], Field(min_length=1)] = ("told",)
-    """How items show entries. A way is drawn as often as it stands here."""
+    """How items show entries. Each is drawn in proportion to how often it is listed here."""
     sizes: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (16,)
-    """How many entries an item tells, or a view shows. A view shows no more than a list has."""
+    """Number of entries in an item of words, or in a view. A view shows at most all entries of a list."""
 
     def batch(self, source: LabDecisions, seed: int, number: int) -> TrainingBatch:
-        """Each batch number gives others."""
+        """Each batch number gives different drills."""
         own = source.config
         rng = random.Random(derive_seed(seed, "entry drills", own.split, own.seed, number))
         sites = [f"{own.split}-{rng.randrange(own.num_sites or NUM_SITES[own.split])}" for _ in range(self.num)]
@@ -154,7 +155,7 @@ def _trajectory_item(source: LabDecisions, rollout: Rollout) -> TrainingItem:
 
 
 def _view_item(source: LabDecisions, office: Office, name: ListName, size: int) -> TrainingItem:
-    """A record of a single view of a list."""
+    """A trajectory record with one step, which shows one view of a list."""
     view = list_view(office, name, few=size)
     shot = placeholder(view)
     source.note_views([view])

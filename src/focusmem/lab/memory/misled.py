@@ -1,4 +1,4 @@
-"""A retriever that brings misleading trajectories in place of hits, for diagnostics; and the settings for it."""
+"""A retriever that returns misleading trajectories instead of hits, for diagnostics, and its settings."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -18,18 +18,19 @@ from focusmem.settings import checked_dataclass
 
 @checked_dataclass(frozen=True, kw_only=True)
 class LabMisleading:
-    """Trajectories that mislead (`lab/world/misleading.py`), in the laboratory only."""
+    """Settings for misleading trajectories (`lab/world/misleading.py`), in the laboratory only."""
 
     labels: tuple[Label, ...] = ()
-    """Their labels: near, stale, wrong-answer, told-order, shown-order. None of them: nothing misleads."""
+    """Their labels: near, stale, wrong-answer, told-order, shown-order. An empty list adds no misleading trajectories.
+    """
     replaces_hits: bool = False
-    """Whether they come in place of all hits; otherwise the bank holds them beside the experts' trajectories."""
+    """Whether they replace all hits. Otherwise the bank holds them in addition to the experts' trajectories."""
     num_each: Annotated[int, Field(ge=1)] = 3
-    """How many of each label there are for a site."""
+    """Number of trajectories of each label for a site."""
 
 
 class MisledRetriever:
-    """Brings misleading trajectories of a task's site, the same for every decision."""
+    """Returns misleading trajectories for a task's site, the same for every decision."""
 
     identity = "misled"
 
@@ -39,7 +40,8 @@ class MisledRetriever:
         """Trajectory ids by task."""
         self._stored: dict[str, StoredTrajectory] = {}
 
-    def find(self, decisions: Sequence[Decision], top: int) -> list[Search]:
+    def find(self, decisions: Sequence[Decision], top: int, num_recent: int) -> list[Search]:
+        """`num_recent` has no effect here, because no search is made."""
         return [self._search(decision.task.task_id, top) for decision in decisions]
 
     def load(self, trajectory_id: str) -> StoredTrajectory:
@@ -53,7 +55,7 @@ class MisledRetriever:
         return Search(tuple(FoundTrajectory(hit, self._stored[hit.trajectory_id]) for hit in hits))
 
     def _made(self, task_id: str) -> dict[str, None]:
-        """The ids of the trajectories for a task, in order: one of each label, then another of each."""
+        """The ids of the trajectories for a task, in order: one of each label, then a second of each, and so on."""
         task = task_of(self.world, task_id)
         names: dict[str, None] = {}
         for number in range(self.settings.num_each):

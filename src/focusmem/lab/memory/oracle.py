@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from focusmem.agent.decision import Decision
 from focusmem.agent.fronts.turns import ShowTrajectory
+from focusmem.agent.prompt import NUM_RECENT
 from focusmem.agent.retrieval import FoundTrajectory, Search
 from focusmem.lab.world.answers import experience, notes
 from focusmem.lab.world.experts import as_trajectory
@@ -28,7 +29,7 @@ class OracleRetriever:
         self._rollouts: dict[str, Rollout] = {}
         self._stored: dict[str, StoredTrajectory] = {}
 
-    def find(self, decisions: Sequence[Decision], top: int) -> list[Search]:
+    def find(self, decisions: Sequence[Decision], top: int, num_recent: int = NUM_RECENT) -> list[Search]:
         return [self._search(decision) for decision in decisions]
 
     def load(self, trajectory_id: str) -> StoredTrajectory:

@@ -24,7 +24,7 @@ from focusmem.lab.world.rollout import Rollout, RolloutStep, roll_out
 from focusmem.lab.world.site import OFFICE
 from focusmem.lab.world.solvers import Solver
 from focusmem.lab.world.tasks import KINDS, KINDS_LEFT, USES, LabTask, make_task
-from focusmem.schemas import Prompt, Role, Turn, action_to_json, make_action
+from focusmem.schemas import Instruction, Prompt, Role, Turn, action_to_json, make_action
 from focusmem.schemas.action import AnyAction
 
 NUM_ASKED = 6
@@ -50,7 +50,7 @@ def told_values(office: Office, asked: Sequence[tuple[ListName, str]]) -> Turn:
 
 def question_for(name: ListName, entry: str) -> Turn:
     """Asks for the action that gives the value of an entry."""
-    return Turn("user", (f"Task: give the {LISTS[name].phrase(entry)}.",))
+    return Turn("user", ("Task: ", Instruction(f"give the {LISTS[name].phrase(entry)}.")))
 
 
 def giving(name: ListName, value: str) -> AnyAction:

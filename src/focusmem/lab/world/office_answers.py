@@ -1,4 +1,4 @@
-"""What can be said about steps at an office: the state of its page, the values in view, and those that actions use."""
+"""Facts about steps at an office: the state of the page, the values in view, and the values that actions use."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,8 @@ from focusmem.lab.world.requests import Request, make_request
 from focusmem.schemas.action import AnyAction
 
 NOTICE = "notice"
-"""The way that a value from a notice of the same episode follows (`ways.py`); one from a list follows the list's name.
+"""The way of an action with a value from a notice of the same episode (`ways.py`). The way of a value from a list is
+the list's name.
 """
 
 
@@ -46,7 +47,7 @@ def _state_of_request(request: Request, address: Address) -> str:
 
 
 def values_at(office: Office, address: Address) -> dict[str, str]:
-    """The values in view, by what they are the value of."""
+    """The values in view, by the name of their entry."""
     shown = shown_list(office, address)
     if shown is not None:
         name, day = shown
@@ -60,7 +61,7 @@ def values_at(office: Office, address: Address) -> dict[str, str]:
 
 
 def shown_list(office: Office, address: Address) -> tuple[ListName, str | None] | None:
-    """The list that a page shows, and the day that its values are of; None if it shows none."""
+    """The list that a page shows, and the day of its values; None if the page shows no list."""
     match address.parts:
         case ("list", name) if name in office.lists and address.query.get("pass") == office.staff_pass:
             return _listed(name), None
@@ -72,8 +73,8 @@ def shown_list(office: Office, address: Address) -> tuple[ListName, str | None] 
 
 
 def used_way(office: Office, address: Address, action: AnyAction) -> str | None:
-    """The way that an action follows if it gives the right value to a part of a request: the name of the list that
-    holds the value, or `NOTICE`.
+    """The way of an action that gives the right value to a part of a request: the name of the list with the value, or
+    `NOTICE`.
     """
     if address.parts != ("request",):
         return None
@@ -88,7 +89,7 @@ def used_way(office: Office, address: Address, action: AnyAction) -> str | None:
 
 
 def lists_in(office: Office, addresses: Iterable[Address]) -> list[ListName]:
-    """The office's lists that these pages show; notices, which are another day's, are left out."""
+    """The office's lists that these pages show. Notices are left out, because their values belong to another day."""
     shown = (shown_list(office, address) for address in addresses)
     return list(dict.fromkeys(found[0] for found in shown if found is not None and found[1] is None))
 

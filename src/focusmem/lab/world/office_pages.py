@@ -5,11 +5,11 @@
     /<office>/closed/<name>        what a visitor finds instead, or
     /<office>/hall/<name>/<n>      the long way there
     /<office>/notice/<n>           notices and corridors before the entrance
-    /<office>/request?v1=...       the parts of a request, each with the values that were given so far
+    /<office>/request?v1=...       the parts of a request, with the values given so far
     /<office>/returned             where a wrong department leads
 
 `ticket` in the query names the request, `pass` opens the lists, `done=1` says that the request was returned. `few=3`
-shows only the first entries of a list; no link has it, but drills do.
+shows only the first entries of a list. It occurs in no link and is used by drills.
 """
 
 import random
@@ -26,21 +26,21 @@ from focusmem.seeds import derive_seed
 
 GO_ON, OPEN, BACK, NEXT_HALL = "Go on", "Open request", "Back to start", "Next hall"
 FIELDS: dict[ListName, str] = {"codes": "Code", "prices": "Price", "times": "Departure"}
-"""The name of the field that takes a value. A department is chosen among buttons instead."""
+"""The name of the field for a value. Departments are chosen with buttons instead."""
 REFUSED = "That is not right."
-"""Begins a page that was given a wrong value."""
+"""The first text of a page after a wrong value."""
 
 _TITLE, _HEAD, _BODY, _SMALL = Font(16, True), Font(14, True), Font(13), Font(12)
 _NAME, _VALUE = Font(14, True), Font(14)
 _WHITE = (255, 255, 255)
 _ROW, _COLUMN = 23, 214
 _FOOT = 252
-"""Where a full page has its links."""
+"""The position of the links on a full page."""
 _KEPT = ("ticket", "pass", "done", "says")
 
 
 def make_office_scene(office: Office, address: Address) -> Scene:
-    """The page at an address. Unknown addresses have a page that says so."""
+    """The page at an address. An unknown address gives a page that says so."""
     page = _OfficePages(office, address)
     match address.parts:
         case ():
@@ -61,12 +61,12 @@ def make_office_scene(office: Office, address: Address) -> Scene:
 
 
 def given_values(address: Address) -> list[str]:
-    """The values that a request was given so far, in order."""
+    """The values given to a request so far, in order."""
     return [value for name, value in address.query.items() if name.startswith("v")]
 
 
 def open_part(request: Request, address: Address) -> int | None:
-    """The number of the part that a request's page shows, from zero; as many as there are parts if all are filled.
+    """The number of the part that a request's page shows, from zero. It is the number of parts if all parts are filled.
     None if a wrong department was chosen, which ends the request.
     """
     for part, (value, right) in enumerate(zip(given_values(address), request.values, strict=False)):
@@ -239,7 +239,7 @@ class _OfficePages:
         page.text(" ".join(filler_sentence(rng, "office") for _ in range(num_sentences)), _SMALL, self.faint, gap=6)
 
     def _to(self, *parts: str | int, values: list[str] | None = None, opens: bool = False, **changes: str | int) -> str:
-        """The path of another page of the office, with the state of the visit; `opens` lets the visitor in."""
+        """The path of another page of the office, with the state of the visit. `opens` opens the lists."""
         query = {name: value for name, value in self.address.query.items() if name in _KEPT}
         query |= {"pass": self.office.staff_pass} if opens else {}
         query |= {name: str(value) for name, value in changes.items()}

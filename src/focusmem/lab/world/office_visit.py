@@ -1,6 +1,6 @@
 """How solvers act at an office: the expert knows every value, the explorer looks for them and then guesses.
 
-The explorer remembers nothing but what it has tried: what stood on notices is forgotten when a request asks for it.
+The explorer remembers only what it has tried. It has forgotten the notices when a request asks for their values.
 """
 
 import random
@@ -15,7 +15,7 @@ from focusmem.schemas import make_action
 from focusmem.schemas.action import AnyAction
 
 _MOST_HALLS, _MOST_GUESSES = 3, 2
-"""How far the explorer walks towards a list, and how often it guesses a value."""
+"""Maximum number of halls that the explorer passes on the way to a list, and maximum number of guesses for a value."""
 
 
 @dataclass

@@ -1,10 +1,10 @@
-"""Offices: sites whose lists show far more values than any task needs, and where the moment decides which one counts.
+"""Offices: sites whose lists show far more values than any task needs. The current decision needs one of them.
 
 An office has three lists of ten to sixteen entries: codes, departments, prices or departures. Its staff pass the lists
-on their way to the request that they file; visitors cannot reach them. A request has several parts, and each part asks
-for the value of one entry.
+on their way to their requests; visitors cannot reach the lists. A request has several parts, and each part asks for the
+value of one entry.
 
-A chain has several branches, which look alike and have other values. A branch's values change from time to time.
+A chain has several branches, which look alike and have different values. A branch's values change from time to time.
 """
 
 import random
@@ -21,17 +21,19 @@ ListName = Literal["codes", "departments", "prices", "times"]
 
 @dataclass(frozen=True)
 class ListRules:
-    """What the lists of one kind have in common."""
+    """The common properties of the lists of one kind."""
 
     title: str
     noun: str
-    """What a value is called."""
+    """The noun for a value, such as code."""
     joint: str
     """The word between the noun and an entry: the code of the lamp, the department for taxes."""
     entries: tuple[str, ...]
     """The names that entries are drawn from."""
     num_values: int | None
-    """How many values an entry can have; None for departments, of which a request offers those of the office."""
+    """Number of values that an entry can have. None for departments, because a request offers only the departments of
+    the office.
+    """
 
     def phrase(self, entry: str) -> str:
         return f"{self.noun} {self.joint} {entry}"
@@ -46,13 +48,13 @@ LISTS: dict[ListName, ListRules] = {
     "times": ListRules("Timetable", "departure", "to", tuple(COUNTRIES), 24 * 60),
 }
 NUM_LISTS = 3
-"""Lists of an office."""
+"""Number of lists of an office."""
 NUM_ENTRIES = (10, 16)
-"""Fewest and most entries of a list."""
+"""Minimum and maximum number of entries of a list."""
 NUM_HALLS = 13
-"""Halls between the entrance and a list that is open but far away: more than a visit has steps for."""
+"""Number of halls between the entrance and a list that is open but far away. A visit has too few steps to pass them."""
 _LETTERS = "ABCDEFGHJKLMNPRSTUVWXY"
-"""Of departments; without those that look like digits."""
+"""The letters of departments, without letters that look like digits."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Office:
     site_id: str
     chain: str
     branch: str
-    """Where the office is. All branches of a chain have the same name and look."""
+    """The place of the office. All branches of a chain have the same name and look."""
     look: Look
     is_far: bool
     """Whether a visitor's way to the lists is long; otherwise the lists are closed to visitors."""
@@ -68,18 +70,18 @@ class Office:
     """In the order in which the staff pass them."""
     entries: dict[ListName, tuple[str, ...]] = field(hash=False)
     staff_pass: str
-    """What opens the lists; part of the addresses that the staff visit."""
+    """The pass that opens the lists. It is part of the addresses that the staff visit."""
     seed: int
-    """The seed of what this branch has for itself."""
+    """The seed of everything that differs between branches."""
     base: "Office | None" = None
-    """The office that this one is a branch or an earlier state of."""
+    """The id of the office of which this office is a branch or an earlier state."""
 
     @property
     def name(self) -> str:
         return f"{self.chain} in {self.branch}"
 
     def values(self, name: ListName, day: str | None = None) -> tuple[str, ...]:
-        """The values of a list, in the order of its entries; `day` names a notice that has values of its own."""
+        """The values of a list, in the order of its entries; `day` names a notice, which has its own values."""
         others = () if self.base is None or day is not None else self.base.values(name)
         return _values(self.seed, name, len(self.entries[name]), day, self._departments, others)
 
@@ -88,7 +90,7 @@ class Office:
 
     @property
     def _departments(self) -> tuple[str, ...]:
-        """The chain's departments, which all branches have."""
+        """The departments of the chain. All branches have the same departments."""
         return _department_names(self.chain, len(self.entries.get("departments", ())))
 
 
@@ -125,7 +127,7 @@ def make_office(world_seed: int, site_id: str) -> Office:
 def _values(
     seed: int, name: ListName, num: int, day: str | None, departments: tuple[str, ...], others: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """No department is that of `others` for the same entry. Other values differ anyway, but for rare chances."""
+    """No entry gets the department that it has in `others`. Values of other lists are very likely to differ anyway."""
     rng = random.Random(derive_seed(seed, "values", name, day or ""))
     if name == "departments":
         values = rng.sample(departments, num)

@@ -1,4 +1,4 @@
-"""Six probes of what a record tells, and the right answers. They are never asked of a memory in training.
+"""Six probes of the content of a record, and their right answers. They are never used to train a memory.
 
 As in the paper (Appendix D), there are three for each role: a description, the functional information in another form
 than in training, and what is left to do or must not be repeated.
@@ -54,7 +54,7 @@ def _change(world: World, steps: Sequence[RolloutStep]) -> str:
 
 
 def _left(world: World, rollout: Rollout, stop: int) -> str:
-    """The next state that the episode had to reach."""
+    """The next state that the episode still had to reach."""
     if stop >= len(rollout.steps):
         return NOTHING
     now = state_of(world, rollout.steps[stop - 1])

@@ -1,4 +1,6 @@
-"""Requests at an office: which values their parts ask for, all a function of the office and of the request's ticket."""
+"""Requests at an office: the values that their parts ask for. They are a function of the office and the request's
+ticket.
+"""
 
 import random
 from dataclasses import dataclass
@@ -8,7 +10,7 @@ from focusmem.lab.world.offices import ListName, Office
 from focusmem.seeds import derive_seed
 
 SEEN_BEFORE = ("notice", "relay")
-"""Kinds whose values stood on notices at the beginning of the same episode. Other kinds need the office's lists."""
+"""Kinds whose values were on notices at the beginning of the same episode. Other kinds need the office's lists."""
 NAMED_BY_PAGE = ("round", "relay")
 """Kinds whose pages name the entry that a part asks for. In other kinds the task names all entries, and a page says
 only what kind of value it asks for.
@@ -16,7 +18,9 @@ only what kind of value it asks for.
 NUM_NOTICES = 2
 NUM_PARTS = 3
 NUM_CORRIDORS = 2
-"""Pages between the last notice and the entrance, so that notices have left the recent events when they are needed."""
+"""Number of pages between the last notice and the entrance, so that notices are no longer among the recent events when
+they are needed.
+"""
 
 
 @dataclass(frozen=True)
@@ -36,13 +40,13 @@ class Request:
     values: tuple[str, ...]
     """The right values."""
     notices: tuple[ListName, ...]
-    """The lists that notices show at the beginning; their values are this request's own."""
+    """The lists that notices show at the beginning. Their values belong to this request only."""
     receipt: str
-    """What the last page shows."""
+    """The receipt, which the last page shows."""
 
     @property
     def day(self) -> str | None:
-        """The name under which notices have their values."""
+        """The `day` that selects the values of this request's notices."""
         return self.ticket if self.notices else None
 
     @property
@@ -56,7 +60,7 @@ def make_ticket(kind: str, use: str, number: int) -> str:
 
 @lru_cache(maxsize=8192)
 def make_request(office: Office, ticket: str) -> Request:
-    """The same arguments give the same request. Every ticket has one, so that no address is an error."""
+    """The same arguments give the same request. Every ticket gives a request, so that no address is an error."""
     kind = ticket.split("-")[0]
     rng = random.Random(derive_seed(office.seed, "request", ticket))
     notices = tuple(rng.sample(office.lists, NUM_NOTICES)) if kind in SEEN_BEFORE else ()

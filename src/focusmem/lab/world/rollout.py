@@ -56,7 +56,7 @@ class Rollout:
     source: str = "laboratory expert"
     """Who left it."""
     claims_success: bool = False
-    """Whether its record says that it succeeded even if it did not."""
+    """Whether the episode's record claims success even if the episode failed."""
 
     @property
     def is_success(self) -> bool:

@@ -19,7 +19,7 @@ from focusmem.schemas.observation import ControlInfo
 
 HOST: Final = "lab.test"
 ORIGIN: Final = f"http://{HOST}"
-"""The world's address when no server runs."""
+"""The world's address if no server is running."""
 
 # Distances that Chromium scrolls on these keys, in a view of this height.
 _PAGE, _LINE, _WHOLE = round(VIEW_HEIGHT * 0.875), 40, 10**9
@@ -71,7 +71,9 @@ class PageSession:
         return raster.draw(self.scene, self.scroll, tuple(self._typed.items()), self._focused)
 
     def perform(self, action: AnyAction, point: tuple[int, int] | None = None) -> Performed:
-        """With a point, a pixel of the view, a click or a text goes there, whatever its description says."""
+        """If a point is given (a pixel of the view), a click or a typed text goes to this point, whatever the
+        description is.
+        """
         match action:
             case Click() if point is not None:
                 return self._click_at(*point)
@@ -109,7 +111,7 @@ class PageSession:
         return Performed((x, y))
 
     def _enter(self, control: Control) -> None:
-        """What a click on a control does."""
+        """Performs a click on a control."""
         if control.kind == "field":
             self._focused = control
         else:

@@ -37,7 +37,7 @@ SPLITS = {"p": "pretraining", "m": "memory training", "v": "validation", "e": "e
 OFFICE = "o"
 """Second letter of an office's id (`offices.py`)."""
 BRANCHES = "bcd"
-"""Letters of a site's further branches, at the end of an id: `e-12b` looks like `e-12`, and its values are others."""
+"""Letters of a site's other branches, at the end of an id: `e-12b` looks like `e-12`, but has other values."""
 MAX_CHANGES = 9
 
 
@@ -63,7 +63,7 @@ class SiteId:
 
     @property
     def base(self) -> str:
-        """The id of the site that this one is a branch or an earlier state of."""
+        """The id of the site of which this site is a branch or an earlier state."""
         return f"{self.split}-{self.number}"
 
     @property
@@ -80,14 +80,14 @@ _SITE_ID = re.compile(f"([{''.join(SPLITS)}]{OFFICE}?)-([0-9]{{1,6}})(?:([{BRANC
 
 @dataclass(frozen=True)
 class FamilyRules:
-    """What all sites of a family have in common."""
+    """The common properties of all sites of a family."""
 
     groups: dict[str, tuple[str, ...]]
-    """Facts that always stand together: a convention gives the place of a group, not of a single fact."""
+    """Facts that are always shown together: a convention gives the place of a group, not of a single fact."""
     common_sections: dict[str, str]
     """The common form: the section that holds each group."""
     other_sections: tuple[str, ...]
-    """Labels of the further sections; each site has three of them."""
+    """Labels of the additional sections; each site has three of them."""
     picture_facts: tuple[str, ...]
     """Facts that only the picture shows."""
     picture_labels: tuple[str, ...]
@@ -237,7 +237,7 @@ class Site:
 @lru_cache(maxsize=4096)
 def make_site(world_seed: int, site_id: str) -> Site:
     """`site_id` is a split's letter and a number, such as `e-12`; even numbers are markets. A branch or an earlier
-    state of a site looks like the site, and has its entries; conventions and facts are others.
+    state of a site has the same look and entries, but other conventions and facts.
     """
     parsed = SiteId.parse(site_id)
     assert parsed is not None, site_id
@@ -266,7 +266,7 @@ def make_site(world_seed: int, site_id: str) -> Site:
 
 
 def _changed(site: Site, parsed: SiteId, rng: random.Random) -> Site:
-    """Another branch of a site, or an earlier state: within each category, the facts change their entries."""
+    """Makes another branch or an earlier state of a site: within each category, facts are exchanged between entries."""
     entries = list(site.entries)
     for category in site.categories():
         own = site.in_category(category)
@@ -339,7 +339,7 @@ def _readable(colour: Colour, ground: Colour) -> Colour:
 
 
 def _contrast(one: Colour, other: Colour) -> float:
-    """As the W3C's accessibility guidelines define it, from 1 to 21."""
+    """The contrast ratio of the W3C's accessibility guidelines, from 1 to 21."""
     low, high = sorted((_luminance(one), _luminance(other)))
     return (high + 0.05) / (low + 0.05)
 

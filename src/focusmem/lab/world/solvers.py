@@ -139,7 +139,7 @@ class Solver:
         return action
 
     def slipped(self, path: str, scroll: int) -> None:
-        """Tells the solver where it is after another action than its own was performed."""
+        """Updates the solver's position after an action that it did not choose."""
         self._path, self._scroll, self._typed = path, scroll, None
 
     # Decisions by page

@@ -1,6 +1,7 @@
-"""How much a trajectory shows that some task may need, and how much a single decision needs, in bits.
+"""The information that a trajectory shows and some task may need, and the information that one decision needs, in bits.
 
-The bits of an entry are the logarithm of the number of values it could have: what nobody can know who has not seen it.
+The bits of an entry are the base-2 logarithm of the number of values that it could have. This is the uncertainty before
+the entry was seen.
 """
 
 import math
@@ -25,9 +26,9 @@ class Needed:
     bits: float
     """Of the value."""
     shown_bits: float
-    """Of all entries of the trajectory that some task may need."""
+    """The bits of all entries of the trajectory that some task may need."""
     num_shown: int
-    """Entries of the trajectory."""
+    """Number of entries that the trajectory shows."""
     is_given_away: bool
     """Whether an action of a demonstration repeats the value."""
 
@@ -37,13 +38,13 @@ class Needed:
 
 
 def bits_of(office: Office, name: ListName) -> float:
-    """Of one entry of a list. A request offers all departments of the office, so choosing one needs no more."""
+    """The bits of one entry of a list. A request offers only the office's departments, so their number counts."""
     return math.log2(LISTS[name].num_values or len(office.entries[name]))
 
 
 def decisions_needing(world: World, task: LabTask) -> list[Needed]:
-    """The decisions of an office task that need a value: with the office's first trajectory, or with the notices that
-    the episode itself began with.
+    """The decisions of an office task that need a value: with the office's first trajectory, or with the notices at the
+    beginning of the episode itself.
     """
     request = task.request
     assert request is not None, task.name
@@ -66,7 +67,9 @@ def decisions_needing(world: World, task: LabTask) -> list[Needed]:
 
 
 def summary(world: World, tasks: Sequence[LabTask]) -> dict[str, Any]:
-    """By kind of task and over all: what trajectories show, what decisions need, and the ratio of both."""
+    """By kind of task and over all tasks: the bits that trajectories show, the bits that decisions need, and their
+    ratio.
+    """
     kinds = sorted({task.kind for task in tasks})
     groups = {kind: [task for task in tasks if task.kind == kind] for kind in kinds} | {"all": list(tasks)}
     return {name: _summary_of(world, group) for name, group in groups.items()}
@@ -96,7 +99,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _lists_of(office: Office, steps: Sequence[RolloutStep]) -> list[ListName]:
-    """The lists and notices in view."""
+    """The lists and notices that these steps show."""
     shown = (shown_list(office, Address.parse(step.path)) for step in steps)
     return list(dict.fromkeys(found[0] for found in shown if found is not None))
 

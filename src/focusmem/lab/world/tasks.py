@@ -34,9 +34,10 @@ KINDS: dict[Family, tuple[str, ...]] = {
     "office": ("errand", "round", "notice", "relay"),
 }
 KINDS_LEFT: dict[Family, tuple[str, ...]] = KINDS | {"office": ("errand", "round")}
-"""Kinds of tasks whose episodes experts leave behind. What stands on notices is of no use to others."""
+"""Kinds of tasks whose episodes the experts leave behind. The values on notices are useful only in their own episode.
+"""
 COMPARISONS = ("compare", "contrast")
-"""Kinds whose first fact has left the recent window at the time of the answer."""
+"""Kinds whose first fact is no longer among the recent events when the answer is given."""
 REQUESTS = {
     **dict.fromkeys(("yesno", "check"), ("Say the value, then yes or no.",)),
     **dict.fromkeys(COMPARISONS, ("Say both values, then the name.",)),
@@ -60,18 +61,18 @@ class LabTask:
     kind: str
     use: Use
     entries: tuple[int, ...]
-    """The entries to visit, in order; none if the answer is in a list."""
+    """The entries to visit, in order; empty if the answer is in a list."""
     fact: str | None
     category: str | None = None
     material: str | None = None
     order: str | None = None
     """The order of the list in which the first entry is the answer."""
     request: Request | None = None
-    """What is asked for at an office."""
+    """The request at an office."""
 
     @property
     def site_id(self) -> str:
-        """The site that is visited; `task.site` is the same one for an earlier state of a site."""
+        """The visited site. For an earlier state of a site, `task.site` is the site itself."""
         return self.name.split(".")[0]
 
     @property
@@ -124,7 +125,9 @@ def make_task(world: World, site_id: str, kind: str, use: Use, number: int) -> L
 
 
 def _start(world: World, site_id: str, request: Request | None, use: Use) -> str:
-    """Where on its site a task begins. Episodes that are left behind are those of an office's staff."""
+    """The path on its site at which a task begins. At an office, episodes that are left behind are episodes of the
+    staff.
+    """
     if request is None:
         return ""
     staff = f"&pass={world.office(site_id).staff_pass}" if use == "bank" else ""
@@ -140,7 +143,7 @@ def task_of(world: World, task_id: str) -> LabTask:
 Split = Literal["p", "m", "v", "e", "po", "mo", "vo", "eo"]
 """Sites for pretraining, for memory, for validation and for evaluation; with a further letter, offices."""
 NUM_SITES: dict[str, int] = {"p": 4000, "m": 4000, "v": 60, "e": 60, "po": 4000, "mo": 4000, "vo": 60, "eo": 60}
-"""How many sites of each split tasks are drawn from."""
+"""Number of sites of each split from which tasks are drawn."""
 
 
 def site_names(split: str) -> list[str]:
@@ -229,7 +232,7 @@ def _comparison(site: Site, rng: random.Random) -> _Draft:
 
 
 def more_of(fact: str, wants_more: bool) -> str:
-    """The word with which a comparison by this fact asks for the higher or the lower value."""
+    """The word for the higher or the lower value in a comparison by this fact."""
     if fact == "founded":
         return "later" if wants_more else "earlier"
     return "larger" if wants_more else "smaller"

@@ -27,7 +27,7 @@ class World:
         return make_site(self.seed, site_id)
 
     def office(self, site_id: str) -> Office:
-        """A site of the third family."""
+        """The office with this id; offices are the third family of sites."""
         return make_office(self.seed, site_id)
 
     def family(self, site_id: str) -> Family:
@@ -77,7 +77,9 @@ def _is_office(site_id: str) -> bool:
 
 
 def _with_banner(scene: Scene, text: str) -> Scene:
-    """The page with a line at the lower edge of its first view, as somebody who can write on pages would leave it."""
+    """The page with an additional line at the lower edge of its first view, as an attacker with write access could
+    leave it.
+    """
     banner = PageBuilder(scene.background)
     box = Box(0, VIEW_HEIGHT - 18, VIEW_WIDTH, 18)
     banner.rectangle(box, (255, 232, 120))

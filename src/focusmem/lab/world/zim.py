@@ -1,7 +1,7 @@
 """The laboratory's encyclopedias as a ZIM file, the format of offline Wikipedia, for any Kiwix server.
 
-The facts are those of the sites; the pages are plain articles that Kiwix's own search finds, without a site's hidden
-conventions.
+The facts are the facts of the sites. The pages are plain articles without a site's hidden conventions, and Kiwix's own
+search finds them.
 """
 
 import tempfile
@@ -18,7 +18,7 @@ from focusmem.lab.world.tasks import site_names
 from focusmem.lab.world.world import World
 
 LANDING: Final = "User:The_other_Kiwix_guy/Landing"
-"""The page at which MMInA's and WebArena's tasks about an encyclopedia begin."""
+"""The start page of MMInA's and WebArena's tasks about an encyclopedia."""
 HOME: Final = "Main_Page"
 _DATE: Final = "2026-01-01"
 """A fixed date, so that equal worlds give equal metadata."""
@@ -41,7 +41,7 @@ def encyclopedias(world: World, num_sites: int) -> list[Site]:
 
 
 def articles(sites: list[Site], book: str) -> Iterator[Article]:
-    """Every article, and a home page with a search field and a link to each."""
+    """All articles, and a home page with a search field and a link to each article."""
     links = []
     for site in sites:
         for entry in site.entries:
