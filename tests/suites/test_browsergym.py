@@ -5,6 +5,7 @@ They need an environment of their own, as `docs/suites.md` says, and are skipped
 
 import asyncio
 import json
+import pickle
 from importlib.util import find_spec
 
 import numpy as np
@@ -15,7 +16,7 @@ from focusmem.browser.gym_page import GymPage, controls_of, goal_of, observation
 from focusmem.browser.opening import BrowserChoice
 from focusmem.errors import ConfigError, UserError
 from focusmem.evaluation.suite_run import RunAbout, SuiteRun
-from focusmem.recipes.browsergym_agent import FocusMemAgent
+from focusmem.recipes.browsergym_agent import FocusMemAgent, FocusMemAgentArgs
 from focusmem.schemas import RunFolder, make_action
 from focusmem.suites.browsergym import BrowserGymSuite
 
@@ -225,6 +226,10 @@ def test_our_agent_acts_in_browsergyms_own_loop():
 
     assert isinstance(gym_browser._THREAD, ThreadPoolExecutor)
     assert in_its_thread("miniwob.click-button", Solver(), 3)[0] == 1.0
+
+    args = pickle.loads(pickle.dumps(FocusMemAgentArgs({"policy.name": "lab", "memory.name": "none"}, max_steps=2)))
+    own = args.make_agent()
+    assert in_its_thread("miniwob.click-test", own._mind, 2)[2].steps
 
     class Quitter(Solver):
         def action(self, told, steps):

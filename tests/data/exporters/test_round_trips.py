@@ -118,9 +118,10 @@ def test_webvoyagers_evaluation_finds_task_and_answer(attempt):
 
 
 def is_plain_line(step):
-    """Whether the wording of a line leaves no doubt where the element ends."""
+    """Whether the wording of a line leaves no doubt where the element and the value end."""
     values = plain(step.action)[1]
-    return "->" not in json.dumps(values) and values.get("description") != "page"
+    is_clear = all(mark not in json.dumps(values) for mark in ("->", "(did not work)"))
+    return is_clear and values.get("description") != "page"
 
 
 @FEW
