@@ -9,8 +9,8 @@ from focusmem import Memory
 from focusmem.agent.fronts.latent import LatentFront
 from focusmem.agent.prompt import NUM_RECENT
 from focusmem.bank import Bank
-from focusmem.errors import ConfigError
 from focusmem.data.preparation import prepare
+from focusmem.errors import ConfigError
 from focusmem.evidence import Serialiser
 from focusmem.model.backbone import Backbone
 from focusmem.model.evidence_cache import EvidenceCache
@@ -50,7 +50,9 @@ def test_decisions_have_what_an_agent_would_have_had(policy, data, tmp_path, num
     prepared = prepare(policy, WordEmbedder, data, tmp_path / "prepared", has_lessons=False)
     built = MemoryPolicy(policy, make_config()).eval()
     cache = NotingCache(built)
-    memory = Memory(LatentFront(built, Serialiser(), data.use, cache=cache), bank=Bank.open(data.bank), embedder=WordEmbedder())
+    memory = Memory(
+        LatentFront(built, Serialiser(), data.use, cache=cache), bank=Bank.open(data.bank), embedder=WordEmbedder()
+    )
     item = stored(OWN[1])
     record = item.trajectory
     task = Task(
