@@ -97,7 +97,7 @@ class PolicyMind:
             events = recent_events(decision.steps, decision.screenshots, num_recent)
         asked = self.prompt(
             instruction=decision.task.instruction,
-            recent=events,
+            recent=events[max(0, len(events) - num_recent) :],
             screenshot=decision.seen.screenshot,
             actions_left=decision.actions_left,
             presses_enter=decision.task.presses_enter is True,

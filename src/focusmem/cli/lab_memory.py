@@ -19,6 +19,14 @@ _SIZES = "Sizes of a step"
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 DeviceOption = Annotated[str, typer.Option(help="cuda, or cpu for a trial.")]
 VariantArgument = Annotated[str, typer.Argument(help="The variant of the memory: action-only, content, full, ...")]
+StartOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Train this memory further, without the course of stage A. Give a memory of the same variant, or a "
+        "memory from stage A of a variant with an equal stage A. A variant without stage B may also start from "
+        "action-only."
+    ),
+]
 NumDrills = Annotated[
     int | None, typer.Option(help="Drills per step, of each kind (numbers, conventions).", rich_help_panel=_SIZES)
 ]
@@ -126,14 +134,7 @@ def train(
     out: Annotated[Path | None, typer.Option(help="The run's folder. The same command resumes a stopped run.")] = None,
     suite: SuiteOption = "lab",
     policy: PolicyOption = None,
-    start: Annotated[
-        Path | None,
-        typer.Option(
-            help="Train this memory further, without the course of stage A. Give a memory of the same variant, or a "
-            "memory from stage A of a variant with an equal stage A. A variant without stage B may also start from "
-            "action-only."
-        ),
-    ] = None,
+    start: StartOption = None,
     seed: Annotated[int | None, typer.Option(help="The seed that draws the episodes.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps of stage A, the course included.")] = None,
     more_steps: Annotated[int | None, typer.Option(help="Steps of stage B.")] = None,
