@@ -1,7 +1,7 @@
 """Carries a plan between machines in few small files: each unit's newest state, or what it has made.
 
-A pack is a folder: `pack.json`, and for each unit at most `MOST_PARTS` parts of `PART_BYTES`, which together are one ZIP
-archive.
+A pack is a folder: `pack.json`, and for each unit at most `MOST_PARTS` parts of `PART_BYTES`, which together are one
+ZIP archive.
 """
 
 import io

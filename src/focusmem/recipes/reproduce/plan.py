@@ -235,10 +235,10 @@ def _ordered(units: Sequence[Unit]) -> tuple[Unit, ...]:
     placed: dict[str, Unit] = {}
     while len(placed) < len(units):
         free = (unit for unit in units if unit.name not in placed and placed.keys() >= set(unit.needs))
-        unit = next(free, None)
-        if unit is None:
+        following = next(free, None)
+        if following is None:
             raise ConfigError(f"Units need each other in a circle: {', '.join(sorted(set(names) - placed.keys()))}.")
-        placed[unit.name] = unit
+        placed[following.name] = following
     return tuple(placed.values())
 
 
