@@ -37,12 +37,12 @@ def run(
     *,
     browsers=None,
     mind=None,
-    judge=ExactAnswer(),
+    judge=ExactAnswer(),  # noqa: B008
     num_attempts=1,
     watcher=None,
     is_late=None,
     **settings,
-):  # noqa: B008
+):
     """A run of the tasks named by `lines`; returns its episodes by task, and the browsers they had."""
     used = {}
 
@@ -100,7 +100,7 @@ def test_no_more_side_by_side_than_allowed(tmp_path):
 
 
 def test_no_attempt_begins_once_it_is_late(tmp_path):
-    lines, asked = {name: RIGHT for name in "abc"}, []
+    lines, asked = dict.fromkeys("abc", RIGHT), []
     episodes, _ = run(
         tmp_path / "run", lines, num_parallel=1, is_late=lambda: bool(asked.append(None)) or len(asked) > 2
     )

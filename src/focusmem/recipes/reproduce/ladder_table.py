@@ -88,14 +88,14 @@ def _row(runs: Sequence[ReadRun]) -> dict[str, Any]:
 
 
 def _passage(runs: Sequence[ReadRun]) -> float | None:
-    """The share of offered trajectories, without the history, that stood in front of the prompt; None without any."""
+    """The share of offered trajectories, without the history, that the gate let in; None without a gate."""
     accepted = [
         item.is_accepted
         for run in runs
         for one in run.episodes
         for notes in one.episode.notes
         for item in notes.offered
-        if item.role == "episodic"
+        if item.role == "episodic" and item.threshold_logit is not None
     ]
     return sum(accepted) / len(accepted) if accepted else None
 
