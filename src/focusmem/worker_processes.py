@@ -17,12 +17,17 @@ Work = Callable[[int], None]
 
 
 @contextmanager
-def worker_processes(work: Work, num: int) -> Iterator[Sequence[BaseProcess]]:
-    """Starts `num` processes, numbered from zero. Processes that still run at the end of the block are terminated."""
+def worker_processes(work: Work, num: int, *, may_have_children: bool = False) -> Iterator[Sequence[BaseProcess]]:
+    """Starts `num` processes, numbered from zero. Processes that still run at the end of the block are terminated.
+    With `may_have_children` they may start processes of their own, such as those that prepare batches.
+    """
     context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
     # Nothing is written to this pipe; end-of-file tells the workers that this process died.
     lifeline, our_end = context.Pipe(duplex=False)
-    processes = [context.Process(target=_work, args=(work, number, lifeline), daemon=True) for number in range(num)]
+    is_daemon = not may_have_children  # Python forbids children of daemons
+    processes = [
+        context.Process(target=_work, args=(work, number, lifeline), daemon=is_daemon) for number in range(num)
+    ]
     try:
         with _deaf_to_interrupts():
             for process in processes:

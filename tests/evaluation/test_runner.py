@@ -31,7 +31,18 @@ def begin(store, tasks, run=None, **settings):
     store.begin(run or make_run(), Manifest.of("tests", records, {}), Environment(), **settings)
 
 
-def run(folder, lines, *, browsers=None, mind=None, judge=ExactAnswer(), num_attempts=1, watcher=None, **settings):  # noqa: B008
+def run(
+    folder,
+    lines,
+    *,
+    browsers=None,
+    mind=None,
+    judge=ExactAnswer(),  # noqa: B008
+    num_attempts=1,
+    watcher=None,
+    is_late=None,
+    **settings,
+):
     """A run of the tasks named by `lines`; returns its episodes by task, and the browsers they had."""
     used = {}
 
@@ -53,6 +64,7 @@ def run(folder, lines, *, browsers=None, mind=None, judge=ExactAnswer(), num_att
         method="none",
         source="a test",
         watcher=watcher,
+        is_late=is_late,
     )
     try:
         clocks.run(runner.run(attempts))
@@ -85,6 +97,14 @@ def test_no_more_side_by_side_than_allowed(tmp_path):
     mind = ScriptedMind(lines)
     run(tmp_path, lines, mind=mind, num_parallel=2)
     assert max(map(len, mind.lots)) == 2
+
+
+def test_no_attempt_begins_once_it_is_late(tmp_path):
+    lines, asked = dict.fromkeys("abc", RIGHT), []
+    episodes, _ = run(
+        tmp_path / "run", lines, num_parallel=1, is_late=lambda: bool(asked.append(None)) or len(asked) > 2
+    )
+    assert list(episodes) == ["a", "b"]
 
 
 def test_finished_attempts_are_not_made_again(tmp_path):

@@ -20,6 +20,7 @@ from focusmem.cli import (
     lab_memory,
     model,
     report,
+    reproduce,
     run,
     suites,
     train,
@@ -44,6 +45,7 @@ app.add_typer(trajectory.app, name="trajectory", help="Check stored trajectories
 app.add_typer(bank.app, name="bank", help="Store trajectories and find the useful ones.")
 app.add_typer(data.app, name="data", help="Read other agents' results, and write ours for benchmarks' own scripts.")
 app.add_typer(bench.app, name="bench", help="Measure how fast the parts are on this machine.")
+app.add_typer(reproduce.app, name="reproduce", help="Make our results again, in units that can be resumed.")
 app.command(name="train")(train.train)
 app.command(name="judge")(judge.judge)
 app.command(name="report")(report.report)

@@ -52,15 +52,17 @@ class Runner:
         conditions: Conditions | None = None,
         watcher: Watcher | None = None,
         load_recalled: LoadTrajectory | None = None,
+        is_late: Callable[[], bool] | None = None,
     ) -> None:
         """`method` is the name of the agent's memory in reports; `source` describes where its trajectories come from.
         The store keeps trajectories that memory offered if `load_recalled` can read them. `conditions` are stored with
-        the times of each episode.
+        the times of each episode. No attempt begins once `is_late` says so.
         """
         self.config, self.store, self.mind, self.make_browser, self.judge = config, store, mind, make_browser, judge
         self.method, self.source, self.watcher = method, source, watcher or Watcher()
         self.conditions = conditions or Conditions(num_parallel=config.num_parallel)
         self.load_recalled = load_recalled
+        self.is_late = is_late or (lambda: False)
 
     async def run(self, attempts: Sequence[tuple[Task, int]]) -> None:
         """Runs these attempts. Each attempt is a task and a number from one."""
@@ -79,6 +81,8 @@ class Runner:
 
     async def _work_through(self, left: Iterator[tuple[Task, int]], mind: SharedMind, room: JudgeRoom) -> None:
         for task, number in left:
+            if self.is_late():
+                return
             episode = await self._attempt(task, number, mind)
             verdict = await room.verdict(attempt_of(episode))
             self.watcher.ended(episode, verdict)

@@ -52,11 +52,14 @@ class SuiteRun:
         runner: RunnerConfig | None = None,
         num_attempts: int = 1,
         load_recalled: Callable[[str], StoredTrajectory] | None = None,
+        is_late: Callable[[], bool] | None = None,
     ) -> None:
-        """`load_recalled` reads a trajectory that memory offered, so that the run can keep it."""
+        """`load_recalled` reads a trajectory that memory offered, so that the run can keep it. No attempt begins once
+        `is_late` says so; the run can then be resumed.
+        """
         self.suite, self.mind, self.about, self.store = suite, mind, about, RunStore(folder)
         self.runner, self.num_attempts = runner or RunnerConfig(), num_attempts
-        self._load_recalled = load_recalled
+        self._load_recalled, self._is_late = load_recalled, is_late
 
     @property
     def folder(self) -> RunFolder:
@@ -81,7 +84,9 @@ class SuiteRun:
 
     @contextmanager
     def on_record(self) -> Iterator[None]:
-        """A block during which the run is recorded as running. At its end the run is recorded as finished or failed."""
+        """A block during which the run is recorded as running. At its end the run is recorded as finished, or as failed
+        if there was an error or attempts are left.
+        """
         run = Run(
             run_id=run_name(self.store.path),
             command=tuple(self.about.command),
@@ -100,7 +105,8 @@ class SuiteRun:
             self.store.end(f"{type(error).__name__}: {error}")
             raise
         else:
-            self.store.end()
+            num_left = len(self.attempts_left())
+            self.store.end(f"The time was over; {num_left} attempts are left." if num_left else None)
         finally:
             self.store.let_go()  # also after Ctrl-C
 
@@ -139,5 +145,6 @@ class SuiteRun:
             ),
             watcher=watcher,
             load_recalled=self._load_recalled,
+            is_late=self._is_late,
         )
         await runner.run(attempts)

@@ -9,6 +9,7 @@ from focusmem.lab.memory.decisions import LabDecisionsConfig
 from focusmem.lab.memory.drills import Drills
 from focusmem.lab.memory.stream import COURSE, ENTRY_COURSE, ENTRY_DRILLS, StreamConfig
 from focusmem.lab.memory.training import LabTraining
+from focusmem.lab.memory.variants import PAPER
 from focusmem.lab.memory.variants import variant as named
 from focusmem.training.config import READOUT_TIMES, LoopConfig
 
@@ -24,6 +25,8 @@ def lab_entries(variant: str) -> LabTraining:
     readout learns to choose only if it meets few entries, in words, first.
     """
     base = lab(variant)
+    if variant == PAPER:  # a single rate in each stage, and no stage for the gate alone
+        base = replace(base, loop_b=replace(base.loop_b, gate_rate_times=1.0, readout_rate_times=1.0), gate=None)
     return replace(
         base,
         loop_a=replace(base.loop_a, num_steps=5000),

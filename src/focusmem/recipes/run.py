@@ -45,14 +45,19 @@ Watch = Callable[[Sequence[tuple[Task, int]], int], Watcher]
 
 
 def run(
-    settings: RunSettings, folder: Path, *, watch: Watch | None = None, command: Sequence[str] = ()
+    settings: RunSettings,
+    folder: Path,
+    *,
+    watch: Watch | None = None,
+    command: Sequence[str] = (),
+    is_late: Callable[[], bool] | None = None,
 ) -> dict[str, Any]:
     """Makes the attempts that `folder` lacks, and computes the figures of the whole run. A watcher works only with a
-    single process.
+    single process, and so does `is_late`: once it says so, no other attempt begins.
     """
     settings = settled(settings)
     parts = Parts(_with_store(settings, folder), make_suite(settings))
-    suite_run = make_run(settings, parts, folder, command)
+    suite_run = make_run(settings, parts, folder, command, is_late=is_late)
     with suite_run.on_record():
         left = suite_run.attempts_left()
         # With a cache folder, the other processes read what was encoded here.
@@ -133,7 +138,14 @@ def browser_choice(settings: RunSettings) -> BrowserChoice:
     )
 
 
-def make_run(settings: RunSettings, parts: Parts, folder: Path, command: Sequence[str] = ()) -> SuiteRun:
+def make_run(
+    settings: RunSettings,
+    parts: Parts,
+    folder: Path,
+    command: Sequence[str] = (),
+    *,
+    is_late: Callable[[], bool] | None = None,
+) -> SuiteRun:
     """A run that is ready to begin, with everything loaded; `settings` are settled."""
     mind = parts.mind()
     identities = {
@@ -160,6 +172,7 @@ def make_run(settings: RunSettings, parts: Parts, folder: Path, command: Sequenc
         runner=settings.runner,
         num_attempts=settings.suite.num_attempts,
         load_recalled=None if mind.retriever is None else mind.retriever.load,
+        is_late=is_late,
     )
 
 

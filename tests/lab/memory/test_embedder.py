@@ -243,3 +243,18 @@ def test_the_guard_removes_what_shares_the_wording(world):
     assert task.name not in {hit.trajectory_id for hit in hits.hits}
     assert hits.removed.num_by_key["task"] == 1
     assert hits.removed.num_by_key["template"] >= 1
+
+
+def test_a_training_that_is_stopped_goes_on_as_if_it_was_not(tmp_path):
+    config, save = small(num_steps=3), tmp_path / "state.pt"
+    kept = []
+    for name in ("stopped", "whole"):
+        torch.manual_seed(0)
+        policy, folder = Backbone.toy(), tmp_path / name
+        if name == "stopped":
+            assert train_embedder(policy, config, folder, save=save, is_late=lambda: True) is None
+            assert train_embedder(policy, config, folder, save=save, is_late=lambda: True) is None
+            torch.manual_seed(1)  # a later process has drawn other numbers
+        assert train_embedder(policy, config, folder, save=save if name == "stopped" else None) == folder
+        kept.append((folder / "embedder.safetensors").read_bytes())
+    assert kept[0] == kept[1]

@@ -7,6 +7,7 @@ Shapes: P moments of a step, J trajectories of a step, D width.
 """
 
 import copy
+import io
 import json
 import math
 import random
@@ -184,17 +185,34 @@ def moment_of(rollout: Rollout, at: int, picture: Callable[[RolloutStep], Screen
     )
 
 
-def train_embedder(policy: Backbone, config: EmbedderTrainingConfig, folder: Path) -> Path:
-    """Trains an update of a frozen policy and writes it with its card."""
+def train_embedder(
+    policy: Backbone,
+    config: EmbedderTrainingConfig,
+    folder: Path,
+    *,
+    save: Path | None = None,
+    is_late: Callable[[], bool] | None = None,
+) -> Path | None:
+    """Trains an update of a frozen policy and writes it with its card. Once `is_late` says so, it writes the file
+    `save` instead and returns None; the next call goes on from there.
+    """
     world = World(config.world_seed)
     attached = policy.add_lora(LoraConfig(rank=config.rank, alpha=2.0 * config.rank, dropout=0.0))
     updates = attached.updates.to(policy.device)
     optimizer = torch.optim.AdamW(updates.parameters(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.01)
-    started, losses = time.monotonic(), []
+    losses: list[Tensor] = []
+    begin, spent_s = 0, 0.0
+    if save is not None and save.exists():
+        begin, spent_s, losses = _resume(save, updates, optimizer)
+    started = time.monotonic() - spent_s
     try:
-        with Progress("embedder", total=config.num_steps) as line, attached.switch.turned(True):
+        with (
+            Progress("embedder", total=config.num_steps, start=begin) as line,
+            attached.switch.turned(True),
+        ):
             pairs = Pairs(world, QwenEmbedder(policy, READING), config)
-            for number, batch in enumerate(drawn_ahead(pairs, config.num_workers)):
+            left = torch.utils.data.Subset(pairs, range(begin, config.num_steps))
+            for number, batch in enumerate(drawn_ahead(left, config.num_workers), begin):
                 rate = config.learning_rate * min(1.0, (number + 1) / 20) * (1 - number / config.num_steps)
                 for group in optimizer.param_groups:
                     group["lr"] = rate
@@ -206,6 +224,9 @@ def train_embedder(policy: Backbone, config: EmbedderTrainingConfig, folder: Pat
                 optimizer.step()
                 losses.append(loss.detach())
                 line.step(note=f"loss {loss.item():.3f}" if number % 10 == 0 else None)
+                if save is not None and is_late is not None and is_late() and number + 1 < config.num_steps:
+                    _save(save, updates, optimizer, losses, time.monotonic() - started)
+                    return None
         card = {
             "what": "a low-rank update that makes the laboratory's policy an embedder",
             "config": to_plain(config),
@@ -222,6 +243,25 @@ def train_embedder(policy: Backbone, config: EmbedderTrainingConfig, folder: Pat
     finally:
         policy.remove_lora(attached)
     return folder
+
+
+def _save(
+    path: Path, updates: nn.Module, optimizer: torch.optim.Optimizer, losses: Sequence[Tensor], spent_s: float
+) -> None:
+    """Everything that a later call needs to go on as if there had been no stop."""
+    stored = {"updates": updates.state_dict(), "optimizer": optimizer.state_dict(), "spent_s": spent_s}
+    buffer = io.BytesIO()
+    torch.save(stored | {"losses": torch.stack(list(losses))}, buffer)
+    write_whole(path, buffer.getvalue())
+
+
+def _resume(path: Path, updates: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[int, float, list[Tensor]]:
+    """The number of steps, the seconds and the losses so far."""
+    stored = torch.load(path, map_location=next(updates.parameters()).device, weights_only=True)
+    updates.load_state_dict(stored["updates"])
+    optimizer.load_state_dict(stored["optimizer"])
+    losses = list(stored["losses"])
+    return len(losses), stored["spent_s"], losses
 
 
 def _check_finite(step: int, loss: float, gradient_norm: float) -> None:

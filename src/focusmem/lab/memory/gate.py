@@ -125,6 +125,8 @@ def _episodes_for(loop: LoopConfig) -> int:
 
 @checked_dataclass(frozen=True, kw_only=True)
 class GateMeasurement:
+    offices: bool = False
+    """Whether the sites are offices; otherwise they are markets and encyclopedias."""
     num_trajectories: PositiveInt = 100
     """Held-out episodes to measure on."""
     num_learnt: PositiveInt = 2000
@@ -156,7 +158,8 @@ def measure_gate(
     look = lab_look(policy)
 
     def offered(split: Split, num: int, **how: Any) -> Iterator[Offered]:
-        data = gate_data(policy, split, num_trajectories=num, num_workers=num_workers, **how)
+        site_split: Split = f"{split}o" if config.offices else split  # type: ignore[assignment]
+        data = gate_data(policy, site_split, num_trajectories=num, num_workers=num_workers, **how)
         return offered_blocks(memory, data, is_dynamic=chosen.is_dynamic, look=look, num_workers=num_workers)
 
     learnt = labelled_blocks(memory, offered("m", config.num_learnt), layers=layers)

@@ -13,7 +13,7 @@ from focusmem.lab.policy.texts import Texts
 from focusmem.lab.shipped import Weights
 from focusmem.model.backbone import Backbone
 from focusmem.model.checkpoint import Checkpoint
-from focusmem.model.config import MemoryConfig
+from focusmem.model.config import PAPER_MEMORY, MemoryConfig
 from focusmem.model.evidence_cache import CacheConfig, EvidenceCache
 from focusmem.model.gate import GateConfig
 from focusmem.model.lora import LoraConfig
@@ -21,10 +21,14 @@ from focusmem.model.policy import MemoryPolicy
 from focusmem.training.stage_a import StageA, StageAConfig
 from focusmem.training.stage_b import StageBConfig
 from focusmem.training.stage_gate import GateStage
-from focusmem.training.variants import VARIANT_NOTE, Variant, variants
+from focusmem.training.variants import PAPER_VARIANTS, VARIANT_NOTE, Variant, variants
 
 if TYPE_CHECKING:
     from focusmem.agent.api import Memory
+
+
+PAPER = "paper"
+"""The variant with the paper's memory, losses and single rate, at the laboratory's size."""
 
 
 def with_lab_sizes(memory: MemoryConfig) -> MemoryConfig:
@@ -66,6 +70,8 @@ def _variants() -> Iterator[Variant]:
     full = compared["full"]
     # In this variant, gradients of the gate's labels reach the blocks.
     yield replace(full, name="full-told", stage_b=replace(_FULL, labels_reach_blocks=True))
+    paper = with_lab_sizes(replace(PAPER_MEMORY, lora=replace(PAPER_MEMORY.lora, dropout=0.0)))
+    yield replace(PAPER_VARIANTS["full"], name=PAPER, memory=paper)
     for layer in (2, 4):  # of 8: the state is hidden states after this block, whose projection the gate cannot share
         gate = replace(LAB_MEMORY.gate, shares_projection=False)
         memory = replace(LAB_MEMORY, state_source="hidden", state_layer=layer, gate=gate)
