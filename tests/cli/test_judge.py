@@ -188,7 +188,7 @@ def test_a_live_suite_is_screened(tmp_path):
 
 def test_replay_and_dry_run_are_two_things(tmp_path):
     told = judge(make_run(tmp_path, 1), "--replay", "--dry-run", code=1)
-    assert "leave out --dry-run" in str(told.exception)
+    assert "Leave out --dry-run" in str(told.exception)
 
 
 @pytest.mark.slow
