@@ -47,10 +47,9 @@ def expert_run(folder, num_tasks, browser, num_parallel, *, is_stuck=False):
 
 if __name__ == "__main__":
 
-    def stop(*_):
-        FallibleMind.goes_on.set()
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGINT, stop)  # ignored where tests run in the background
+    # Ignored where tests run in the background. With this handler, asyncio cancels the run when the signal comes; a
+    # handler that raises by itself may do so where Python drops exceptions.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGUSR1, lambda *_: FallibleMind.goes_on.set())
     place, num, kind, parallel, *options = sys.argv[1:]
     print(json.dumps(expert_run(Path(place), int(num), kind, int(parallel), is_stuck=bool(options))))

@@ -93,6 +93,8 @@ def test_cut_off_in_chromium_nothing_is_left_running_and_it_goes_on(tmp_path, ho
     left = offspring(tmp_path / "cut") - {process.pid}
     assert len(left) > 3, "Chromium and its driver"
     process.send_signal(how)
+    if how == signal.SIGINT:
+        process.send_signal(signal.SIGUSR1)  # the mind answers, as a model would after a while
     process.communicate(timeout=PATIENT_S)
     assert process.returncode != 0
     assert all(is_gone(pid) for pid in left)
