@@ -46,7 +46,6 @@ def expert_run(folder, num_tasks, browser, num_parallel, *, is_stuck=False):
 
 
 if __name__ == "__main__":
-
     # Ignored where tests run in the background. With this handler, asyncio cancels the run when the signal comes; a
     # handler that raises by itself may do so where Python drops exceptions.
     signal.signal(signal.SIGINT, signal.default_int_handler)
